@@ -1,0 +1,32 @@
+# Needs Python 3.11 or later, make and a package index.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+
+.PHONY: demo test test-all lint bench clean
+
+demo: $(STAMP)  ## fit the built-in example and write demo.png
+	$(BIN)/deepbasis demo
+
+test: $(STAMP)  ## the tests that take seconds
+	$(BIN)/pytest -q -n 2 -m "not slow"
+
+test-all: $(STAMP)  ## all tests
+	$(BIN)/pytest -q -n 2
+
+lint: $(STAMP)  ## style and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: $(STAMP)  ## speed and memory, as ratios measured side by side
+	$(BIN)/python benchmarks/core.py
+
+clean:
+	rm -rf $(VENV)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev]"
+	touch $@

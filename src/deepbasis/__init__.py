@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sparse depth and one image in; dense depth with an honest error bar out."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0.dev0"
+__all__ = ["BasisFit", "fit", "latent", "metrics"]
+
+if TYPE_CHECKING:
+    from deepbasis import fit, latent, metrics
+    from deepbasis.layer import BasisFit
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use, so that `deepbasis --help` does not wait for torch."""
+    if name == "BasisFit":
+        return import_module("deepbasis.layer").BasisFit
+    if name in __all__:
+        return import_module(f"deepbasis.{name}")
+    raise AttributeError(f"module 'deepbasis' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

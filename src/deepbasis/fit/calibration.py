@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Is the variance right, and by which factors would it be?"""
+
+import torch
+from torch import Tensor
+
+from deepbasis.shapes import Float
+
+# A factor of the two-term calibration lies within e^-10 ... e^10: a term that explains nothing
+# is as good as gone there, and a likelihood without a minimum still gives an answer.
+LOG_BOUND = 10.0
+
+
+def nees(error: Float[Tensor, "*n"], var: Float[Tensor, "*n"]) -> Float[Tensor, ""]:
+    """Normalised estimation error squared, the mean of error^2 / var.
+
+    Its expected value is 1 for a right variance, whatever the shape of the distribution; 4 means
+    that the standard deviation is half of what it should be. As a factor on the variance it is the
+    paper's calibration.
+    """
+    _check(error, var)
+    return (error.square() / var).mean()
+
+
+def laplace_factor(error: Float[Tensor, "*n"], var: Float[Tensor, "*n"]) -> Float[Tensor, ""]:
+    """Factor on the variance that maximises the likelihood of a Laplace with 2 b^2 = var.
+
+    It is the square of the mean of |error| / b; less moved by outliers than `nees`.
+    """
+    _check(error, var)
+    return (error.abs() / (var / 2).sqrt()).mean().square()
+
+
+def two_term(
+    error: Float[Tensor, "*n"],
+    noise_var: Float[Tensor, "*n"],
+    model_var: Float[Tensor, "*n"],
+) -> tuple[float, float]:
+    """Factors (c1, c2) for which c1 noise_var + c2 model_var has the largest Laplace likelihood.
+
+    Pass pixels of many images at mixed point counts: with few points the model variance dominates,
+    with many the noise variance, and only together do they tell the two factors apart.
+    """
+    from scipy.optimize import minimize  # only training needs it
+
+    _check(error, noise_var + model_var)
+    size = error.detach().double().abs().flatten()
+    parts = torch.stack([noise_var.detach().double(), model_var.detach().double()]).flatten(1)
+
+    def loss(log_c: list[float]) -> tuple[float, list[float]]:
+        """Mean of |error| / b + ln b, 2 b^2 = var, and its gradient."""
+        terms = parts * torch.tensor(log_c, dtype=parts.dtype, device=parts.device).exp()[:, None]
+        var = terms.sum(0)
+        ratio = size * (2 / var).sqrt()
+        slope = ((1 - ratio) / (2 * var) * terms).mean(-1)
+        return float((ratio + 0.5 * (var / 2).log()).mean()), slope.tolist()
+
+    bounds = [(-LOG_BOUND, LOG_BOUND)] * 2
+    result = minimize(lambda x: loss(x.tolist()), [0.0, 0.0], jac=True, bounds=bounds)
+    c1, c2 = torch.tensor(result.x).exp().tolist()
+    return c1, c2
+
+
+def _check(error: Tensor, var: Tensor) -> None:
+    if error.shape != var.shape:
+        raise ValueError(f"errors are {list(error.shape)} but variances {list(var.shape)}")
+    if error.numel() == 0:
+        raise ValueError("no pixel to calibrate with; is the mask empty?")
+    if not ((var > 0) & error.isfinite()).all():
+        raise ValueError("a variance is not positive, or an error not finite; mask such pixels out")

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Posterior of the weights at given precisions, maximum-likelihood fit, and prediction."""
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from deepbasis.fit.checks import Points, batch_items, check_finite, check_points
+from deepbasis.fit.prior import Prior
+from deepbasis.shapes import Bool, Float, Int
+
+# Smallest noise variance, so that its inverse is a float32: a depth good to one part in 1e15.
+SMALLEST_NOISE = 1e-30
+# Relative jitters that `ml` tries, in turn, on the images whose normal matrix is singular.
+JITTERS = (1e-12, 1e-10, 1e-8, 1e-6)
+
+
+class JitterWarning(UserWarning):
+    """Bases were collinear at the points; a small multiple of the identity was added."""
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """w ~ N(mean, root root'), with the precisions that gave it and how they were found."""
+
+    mean: Float[Tensor, "*b m"]
+    root: Float[Tensor, "*b m m"]
+    alpha: Float[Tensor, "*b"]
+    """Prior scale precision; 0 for a maximum-likelihood fit."""
+    beta: Float[Tensor, "*b"]
+    """Noise precision of a point of weight 1."""
+    log_evidence: Float[Tensor, "*b"]
+    """ln p(z | alpha, beta); for a maximum-likelihood fit, under the improper prior p(w) = 1."""
+    steps: Int[Tensor, "*b"]
+    converged: Bool[Tensor, "*b"]
+    weight: Float[Tensor, "*b n"]
+    """Final relative precision of each point: the one given, lowered by Huber where asked."""
+    loo_residual: Float[Tensor, "*b n"]
+    """z minus its prediction from all *other* points, at the same precisions."""
+
+    @property
+    def cov(self) -> Float[Tensor, "*b m m"]:
+        """Covariance of the weights."""
+        return self.root @ self.root.mT
+
+    def to(self, dtype: torch.dtype) -> "Posterior":
+        """The same, with its real numbers in another precision."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return Posterior(
+            **{k: v.to(dtype) if v.is_floating_point() else v for k, v in values.items()}
+        )
+
+    def predict(
+        self, phi: Float[Tensor, "*b p m"]
+    ) -> tuple[Float[Tensor, "*b p"], Float[Tensor, "*b p"], Float[Tensor, "*b p"]]:
+        """Latent mean, model variance and noise variance of p pixels; PRML eq. 3.58 and 3.59.
+
+        The variance of the depth at a pixel is the sum of the two: what the points left unknown
+        about the weights, and what no weights could explain.
+        """
+        if phi.shape[:-2] != self.mean.shape[:-1] or phi.shape[-1:] != self.mean.shape[-1:]:
+            raise ValueError(
+                f"`phi` is {list(phi.shape)}, but the weights are {list(self.mean.shape)}; "
+                "expected the same batch and the same number of bases"
+            )
+        mean = (phi @ self.mean.to(phi.dtype)[..., None])[..., 0]
+        model_var = (phi @ self.root.to(phi.dtype)).square().sum(-1)
+        return mean, model_var, (1 / self.beta.to(phi.dtype))[..., None].expand_as(mean)
+
+
+class Whitened(NamedTuple):
+    """The points as the prior sees them: w = m0 + basis u, u ~ N(0, I / alpha).
+
+    In these coordinates the normal matrix is diag(lam) and its right-hand side c, so that the
+    posterior of u has precision alpha + beta lam and mean beta c / (alpha + beta lam).
+    """
+
+    lam: Float[Tensor, "*b m"]
+    c: Float[Tensor, "*b m"]
+    basis: Float[Tensor, "*b m m"]
+    rest: Float[Tensor, "*b"]  # weighted squares that no u can explain
+    count: Float[Tensor, "*b"]
+    smallest_noise: Float[Tensor, "*b"]
+
+    def squares(
+        self, alpha: Float[Tensor, "*b"], beta: Float[Tensor, "*b"]
+    ) -> Float[Tensor, "*b"]:
+        """Weighted squared residuals of the posterior mean, as a sum of positive terms."""
+        left = alpha[..., None] * self.c / (alpha[..., None] + beta[..., None] * self.lam)
+        return self.rest + (left.square() / torch.where(self.lam > 0, self.lam, torch.inf)).sum(-1)
+
+
+def whiten(points: Points, prior: Prior, eps: float) -> Whitened:
+    """One symmetric eigendecomposition, after which every EM step costs O(M).
+
+    Directions that the points do not determine beyond rounding get lam = 0 and keep their prior.
+    `eps` is the rounding of the targets, below which no noise can be seen.
+    """
+    phi, z, weight = points
+    if prior.mean.shape != phi.shape[-1:]:
+        raise ValueError(
+            f"the prior is for {prior.mean.numel()} bases, but `phi` has {phi.shape[-1]}"
+        )
+    root = prior.root.to(phi.device)
+    r = residual(points, prior.mean.to(phi).expand(*phi.shape[:-2], -1))
+    gram, right = _normal_equations(points, r)
+    lam, turn = torch.linalg.eigh(root.mT @ gram @ root)
+    basis = root @ turn
+    c = (basis.mT @ right)[..., 0]
+    known = lam > lam.shape[-1] * torch.finfo(lam.dtype).eps * lam[..., -1:].clamp(min=0)
+    lam, c = torch.where(known, lam, 0), torch.where(known, c, 0)
+    best = torch.where(known, c / torch.where(known, lam, 1), 0)
+    rest = (weight * (r - (phi @ (basis @ best[..., None]))[..., 0]).square()).sum(-1)
+    return Whitened(lam, c, basis, rest, points.count, smallest_noise(points, eps))
+
+
+def posterior(
+    phi: Float[Tensor, "*b n m"],
+    z: Float[Tensor, "*b n"],
+    prior: Prior,
+    weight: Float[Tensor, "*b n"] | None = None,
+    *,
+    alpha: float | Tensor = 1.0,
+    beta: float | Tensor,
+) -> Posterior:
+    """Posterior of the weights at given precisions, PRML eq. 3.50 and 3.51. Not differentiable."""
+    with torch.no_grad():
+        points = check_points(phi, z, weight)
+        white = whiten(points, prior, torch.finfo(phi.dtype).eps)
+        precisions = [torch.as_tensor(p).to(white.count) for p in (alpha, beta)]
+        if not all((p > 0).all() and p.isfinite().all() for p in precisions):
+            raise ValueError("`alpha` and `beta` are precisions: pass positive, finite numbers")
+        expanded = [p.expand(white.count.shape) for p in precisions]
+        return at_precisions(points, prior, white, *expanded).to(phi.dtype)
+
+
+def at_precisions(
+    points: Points,
+    prior: Prior,
+    white: Whitened,
+    alpha: Float[Tensor, "*b"],
+    beta: Float[Tensor, "*b"],
+) -> Posterior:
+    """Posterior from the whitened points, in float64."""
+    precision = alpha[..., None] + beta[..., None] * white.lam
+    u = beta[..., None] * white.c / precision
+    mean = prior.mean.to(white.basis) + (white.basis @ u[..., None])[..., 0]
+    root = white.basis * precision.rsqrt()[..., None, :]
+    log_evidence = 0.5 * (
+        white.count * (beta.log() - math.log(2 * math.pi))
+        + u.shape[-1] * alpha.log()
+        + log_weight(points)
+        - beta * white.squares(alpha, beta)
+        - alpha * u.square().sum(-1)
+        - precision.log().sum(-1)
+    )
+    return _pack(points, mean, root, alpha, beta, log_evidence)
+
+
+def ml(
+    phi: Float[Tensor, "*b n m"],
+    z: Float[Tensor, "*b n"],
+    weight: Float[Tensor, "*b n"] | None = None,
+) -> Posterior:
+    """Maximum-likelihood fit: the posterior under a flat prior. Differentiable; used in training.
+
+    Each image needs at least as many points as there are bases. Gradients reach `phi`, `z` and
+    `weight` through every result but the leave-one-out residuals.
+    """
+    points = check_points(phi, z, weight)
+    n, m = points.count, points.phi.shape[-1]
+    if (n < m).any():
+        raise ValueError(
+            f"a fit without a prior needs at least as many points as bases, {m}, but "
+            f"{batch_items(n < m)} has {int(n.min())}; draw more points or use `fit.evidence`"
+        )
+    gram, right = _normal_equations(points, points.z)
+    chol = _cholesky(gram)
+    mean = torch.cholesky_solve(right, chol)[..., 0]
+    squares = (points.weight * residual(points, mean).square()).sum(-1)
+    noise = torch.maximum(squares / n, smallest_noise(points, torch.finfo(phi.dtype).eps))
+    eye = torch.eye(m, dtype=chol.dtype, device=chol.device).expand_as(chol)
+    root = torch.linalg.solve_triangular(chol.mT, eye, upper=True) * noise.sqrt()[..., None, None]
+    log_evidence = 0.5 * (
+        (m - n) * (2 * math.pi * noise).log() + log_weight(points) - squares / noise
+    ) - chol.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    post = _pack(points, mean, root, torch.zeros_like(n), 1 / noise, log_evidence)
+    return post.to(phi.dtype)
+
+
+def residual(points: Points, mean: Float[Tensor, "*b m"]) -> Float[Tensor, "*b n"]:
+    """z minus the prediction by these weights."""
+    return points.z - (points.phi @ mean[..., None])[..., 0]
+
+
+def _normal_equations(
+    points: Points, target: Float[Tensor, "*b n"]
+) -> tuple[Float[Tensor, "*b m m"], Float[Tensor, "*b m 1"]]:
+    """Phi' Omega Phi and Phi' Omega target."""
+    weighted = points.phi * points.weight[..., None]
+    gram, right = weighted.mT @ points.phi, weighted.mT @ target[..., None]
+    check_finite(points, gram, right)
+    return gram, right
+
+
+def log_weight(points: Points) -> Float[Tensor, "*b"]:
+    """Sum of ln weight over the points in use."""
+    return torch.where(points.weight > 0, points.weight, 1).log().sum(-1)
+
+
+def smallest_noise(points: Points, eps: float) -> Float[Tensor, "*b"]:
+    """Noise variance that the rounding of the targets alone would leave."""
+    if points.z.shape[-1] == 0:
+        return torch.full_like(points.count, SMALLEST_NOISE)
+    size = (points.weight.sqrt() * points.z).detach().abs().amax(-1)
+    return (eps * size).square() + SMALLEST_NOISE
+
+
+def _pack(
+    points: Points,
+    mean: Float[Tensor, "*b m"],
+    root: Float[Tensor, "*b m m"],
+    alpha: Float[Tensor, "*b"],
+    beta: Float[Tensor, "*b"],
+    log_evidence: Float[Tensor, "*b"],
+) -> Posterior:
+    """Posterior with its leave-one-out residuals; no steps were made so far.
+
+    Without point n the posterior mean moves so that its residual there is e_n / (1 - h_n), where
+    h_n = beta weight_n phi_n' cov phi_n is the point's leverage (Sherman and Morrison).
+    """
+    with torch.no_grad():
+        spread = torch.linalg.vector_norm(points.phi @ root, dim=-1).square()
+        leverage = spread * points.weight * beta[..., None]
+        # A point that alone fixes a direction has leverage 1 and nothing else to be predicted by.
+        others = (1 - leverage).clamp(min=torch.finfo(leverage.dtype).eps)
+        loo = residual(points, mean) / others
+    steps = torch.zeros_like(alpha, dtype=torch.int64)
+    return Posterior(
+        mean, root, alpha, beta, log_evidence, steps, steps == 0, points.weight, loo
+    )
+
+
+def _cholesky(gram: Float[Tensor, "*b m m"]) -> Float[Tensor, "*b m m"]:
+    """Cholesky factor; where it fails, and only there, a multiple of the identity is added."""
+    chol, info = torch.linalg.cholesky_ex(gram)
+    for jitter in JITTERS:
+        failed = info > 0
+        if not failed.any():
+            return chol
+        warnings.warn(
+            f"the bases are collinear at the points of {batch_items(failed)}: "
+            f"{jitter:.0e} of the mean diagonal was added to the normal matrix",
+            JitterWarning,
+            stacklevel=3,
+        )
+        size = gram.diagonal(dim1=-2, dim2=-1).mean(-1).detach().clamp(min=SMALLEST_NOISE)
+        eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+        chol, info = torch.linalg.cholesky_ex(
+            gram + (jitter * size * failed)[..., None, None] * eye
+        )
+    if (info > 0).any():
+        raise ValueError(
+            f"the bases of {batch_items(info > 0)} are collinear at the points even with a jitter "
+            f"of {JITTERS[-1]:.0e}; give more points, fewer bases, or use `fit.evidence`"
+        )
+    return chol

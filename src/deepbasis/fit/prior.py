@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shared prior of the weights, and how it is learned from the fits of a training epoch."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from deepbasis.shapes import Float
+
+if TYPE_CHECKING:
+    from deepbasis.fit.linear import Posterior
+
+# Relative size below which a negative eigenvalue of a covariance is rounding, not a mistake.
+PSD_TOLERANCE = 1e-6
+# Share of the scatter's variance, in any direction, that the correction for estimation noise keeps.
+KEPT_SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class Prior:
+    """w ~ N(mean, cov / alpha), shared by all images. `cov` may be singular."""
+
+    mean: Float[Tensor, "m"]
+    cov: Float[Tensor, "m m"]
+
+    def __post_init__(self) -> None:
+        m = self.mean.numel()
+        if self.mean.shape != (m,) or self.cov.shape != (m, m):
+            raise ValueError(
+                f"the prior's mean is {list(self.mean.shape)} and its cov {list(self.cov.shape)}; "
+                "expected [m] and [m, m]"
+            )
+        if not (self.mean.isfinite().all() and self.cov.isfinite().all()):
+            raise ValueError("the prior holds NaN or infinity; was it learned from failed fits?")
+        if not torch.allclose(self.cov, self.cov.mT, atol=PSD_TOLERANCE * self._largest):
+            raise ValueError("the prior's cov is not symmetric; pass a covariance matrix")
+
+    @property
+    def _largest(self) -> float:
+        return float(self.cov.abs().max()) if self.cov.numel() else 0.0
+
+    @cached_property
+    def root(self) -> Float[Tensor, "m m"]:
+        """L0 in float64 with L0 L0' = cov: Cholesky's, or the eigenvectors' where cov is singular."""
+        cov = self.cov.double()
+        root, info = torch.linalg.cholesky_ex(cov)
+        if info == 0:
+            return root
+        values, vectors = torch.linalg.eigh(cov)
+        if values[0] < -PSD_TOLERANCE * values[-1].abs():
+            raise ValueError(
+                f"the prior's cov has a negative eigenvalue, {values[0]:.3g} (largest "
+                f"{values[-1]:.3g}); pass a covariance matrix"
+            )
+        return vectors * values.clamp(min=0).sqrt()
+
+
+class Gamma(NamedTuple):
+    """Gamma distribution of a precision: mean shape / rate. (0, 0) says nothing."""
+
+    shape: float | Tensor = 0.0
+    rate: float | Tensor = 0.0
+
+
+class Hyperprior(NamedTuple):
+    """What is known of the precisions before an image is seen; the default is nothing."""
+
+    alpha: Gamma = Gamma()
+    beta: Gamma = Gamma()
+
+
+@dataclass(frozen=True)
+class WeightSample:
+    """Maximum-likelihood weights of k images: half a kilobyte each, so an epoch fits in memory.
+
+    Samples from several batches or processes are merged by concatenation, so a merged sample is
+    the one that a single process would have gathered.
+    """
+
+    weights: Float[Tensor, "k m"]
+    beta: Float[Tensor, "k"]
+    noise_cov: Float[Tensor, "m m"]  # sum over the images of the weights' estimation covariance
+
+    @classmethod
+    def of(cls, post: "Posterior") -> "WeightSample":
+        """Gather the fits of one batch, made by `fit.ml`."""
+        weights = post.mean.detach().double().flatten(0, -2)
+        count = (post.weight > 0).sum(-1).double()
+        m = weights.shape[-1]
+        # The ML noise variance is small by (N - M) / N; both its uses here want the unbiased one.
+        unbias = count / (count - m).clamp(min=1)
+        cov = post.cov.detach().double() * unbias[..., None, None]
+        beta = post.beta.detach().double() / unbias
+        return cls(weights, beta.flatten(), cov.reshape(-1, m, m).sum(0))
+
+    @classmethod
+    def merge(cls, samples: Iterable["WeightSample"]) -> "WeightSample":
+        """One sample of all images."""
+        parts = list(samples)
+        if not parts:
+            raise ValueError("no weights were gathered; run the network in training mode first")
+        return cls(
+            torch.cat([part.weights for part in parts]),
+            torch.cat([part.beta for part in parts]),
+            torch.stack([part.noise_cov for part in parts]).sum(0),
+        )
+
+    def prior(self, *, correct: bool = True) -> Prior:
+        """Mean and covariance of the weights.
+
+        Their scatter is the spread of the true weights plus the noise of estimating each; `correct`
+        subtracts the latter (but keeps a share of the scatter, so that the result stays positive).
+        Without it this is the paper's prior.
+        """
+        if len(self.weights) < 2:
+            raise ValueError("a prior needs the weights of at least 2 images")
+        cov = self._scatter
+        if correct:
+            values, vectors = self._noise_share
+            kept = (1 - values).clamp(min=KEPT_SHARE)
+            cov = (vectors * kept) @ vectors.mT
+        return Prior(self.weights.mean(0), cov)
+
+    def hyperprior(self) -> Hyperprior:
+        """Gamma distributions of alpha and beta over the images, by maximum likelihood.
+
+        Alpha's is held to mean 1, since the scale is already in the covariance. Neither counts for
+        more than M measurements, so that it stays weak.
+        """
+        k, m = self.weights.shape
+        if k < 2:
+            raise ValueError("a hyperprior needs the weights of at least 2 images")
+        unit = (self.weights - self.weights.mean(0)) @ self._whitener
+        alpha = _fit_gamma(m / unit.square().sum(-1).clamp(min=1e-300), most=m / 2)
+        beta = _fit_gamma(self.beta, most=m / 2)
+        return Hyperprior(Gamma(alpha.shape, alpha.shape), beta)
+
+    @cached_property
+    def _scatter(self) -> Float[Tensor, "m m"]:
+        return torch.cov(self.weights.mT).reshape(self.noise_cov.shape)
+
+    @cached_property
+    def _whitener(self) -> Float[Tensor, "m m"]:
+        """W with W' scatter W = I on the directions in which the weights vary, 0 on the others."""
+        values, vectors = torch.linalg.eigh(self._scatter)
+        rounding = len(values) * torch.finfo(values.dtype).eps * values[-1].clamp(min=0)
+        inverse = torch.where(values > rounding, values.clamp(min=1e-300).rsqrt(), 0)
+        return vectors * inverse
+
+    @cached_property
+    def _noise_share(self) -> tuple[Float[Tensor, "m"], Float[Tensor, "m m"]]:
+        """Shares s and vectors V with scatter = V V', mean estimation covariance = V diag(s) V'."""
+        noise = self.noise_cov / len(self.weights)
+        values, turn = torch.linalg.eigh(self._whitener.mT @ noise @ self._whitener)
+        return values, self._scatter @ self._whitener @ turn
+
+
+def _fit_gamma(x: Float[Tensor, "k"], most: float) -> Gamma:
+    """Maximum-likelihood Gamma of positive numbers, its shape at most `most`."""
+    from scipy.stats import gamma  # half a second to import, and only training needs it
+
+    spread = float(x.log().std())
+    if spread < 1e-6:  # the likelihood has no maximum: all numbers are the same
+        return Gamma(most, most / float(x.mean()))
+    shape, _, scale = gamma.fit(x.cpu().numpy(), floc=0)
+    shape = min(float(shape), most)
+    return Gamma(shape, shape / float(x.mean())) if shape == most else Gamma(shape, 1 / scale)
