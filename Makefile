@@ -21,7 +21,7 @@ lint: $(STAMP)  ## style and types
 	$(BIN)/mypy
 
 bench: $(STAMP)  ## speed and memory, as ratios measured side by side
-	$(BIN)/python benchmarks/core.py
+	PYTHONPATH=tests $(BIN)/python benchmarks/core.py
 
 clean:
 	rm -rf $(VENV)

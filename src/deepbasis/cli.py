@@ -30,8 +30,10 @@ def demo(out: Path = Path("demo.png"), seed: int = 0) -> None:
 
 
 @app.command
-def reproduce(target: tyro.conf.Positional[Literal["noise-term"]], out: Path = Path("."), seed: int = 0) -> None:
-    """Run one of the documentation's experiments again: its table on the screen, its figure to disk.
+def reproduce(
+    target: tyro.conf.Positional[Literal["noise-term"]], out: Path = Path(), seed: int = 0
+) -> None:
+    """Run one of the documentation's experiments: table on the screen, figure to a folder.
 
     Args:
         target: Which one. noise-term: what the paper's variance leaves out, by simulation.

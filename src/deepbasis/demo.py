@@ -77,7 +77,9 @@ def run(out: Path, seed: int = 0) -> None:
     print(f"{POINTS} points, {layer.channels + 1} bases, {SIZE[0]} x {SIZE[1]} pixels")
     print(f"depth error      MAE {metrics.mae(depth, scene.depth_m):.3f} m, "
           f"RMSE {metrics.rmse(depth, scene.depth_m):.3f} m")  # fmt: skip
-    print(f"noise            {100 * noise_var.mean().sqrt():.1f} % of depth (true: {100 * NOISE} %)")
+    print(
+        f"noise            {100 * noise_var.mean().sqrt():.1f} % of depth (true: {100 * NOISE} %)"
+    )
     print(f"{LEVEL:.0%} interval     holds the true depth at {covered:.1%} of the pixels")
     figure = draw(scene, mean, var)
     save(figure, out)
@@ -96,7 +98,7 @@ def draw(scene: Scene, mean: Tensor, var: Tensor) -> "Figure":
     error = (depth - true).abs()
     largest = {"vmin": 0.0, "vmax": float(error.quantile(0.99))}
     _map(grid["points"], true, f"truth and {POINTS} points (m)", "viridis", bounds)
-    row, column = latent.measured(scene.sparse_m[0, 0]).nonzero().mT
+    row, column = latent.measured(scene.sparse_m[0, 0]).nonzero().mT.numpy()
     grid["points"].scatter(column, row, c="white", s=14, edgecolors="black", linewidths=0.6)
     _map(grid["depth"], depth, "depth (m)", "viridis", bounds)
     _map(grid["std"], std, "std (m)", "magma", largest)
@@ -106,18 +108,18 @@ def draw(scene: Scene, mean: Tensor, var: Tensor) -> "Figure":
 
 
 def _map(ax: "Axes", values: Tensor, title: str, colours: str, bounds: dict[str, float]) -> "Axes":
-    shown = ax.imshow(values, cmap=colours, vmin=bounds["vmin"], vmax=bounds["vmax"])
+    shown = ax.imshow(values.numpy(), cmap=colours, vmin=bounds["vmin"], vmax=bounds["vmax"])
     ax.figure.colorbar(shown, ax=ax, shrink=0.8)
     ax.set(title=title, xticks=[], yticks=[])
     return ax
 
 
 def _slice(ax: "Axes", scene: Scene, mean: Tensor, var: Tensor, row: int) -> "Axes":
-    low, high = latent.interval(mean[row], var[row], LEVEL)
-    column = torch.arange(SIZE[1])
+    low, high = (bound.numpy() for bound in latent.interval(mean[row], var[row], LEVEL))
+    column = range(SIZE[1])
     ax.fill_between(column, low, high, color="tab:blue", alpha=0.25, label=f"{LEVEL:.0%} interval")
-    ax.plot(column, latent.to_depth(mean[row]), color="tab:blue", label="depth (median)")
-    ax.plot(column, scene.depth_m[0, 0, row], color="black", lw=1, label="truth")
+    ax.plot(column, latent.to_depth(mean[row]).numpy(), color="tab:blue", label="depth (median)")
+    ax.plot(column, scene.depth_m[0, 0, row].numpy(), color="black", lw=1, label="truth")
     ax.set(xlabel="column", ylabel="depth (m)", title=f"row {row}", xlim=(0, SIZE[1] - 1))
     ax.legend(loc="lower left")
     return ax

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from deepbasis import fit, latent
 from deepbasis.shapes import Float, Int
 
-# Pixels predicted at a time, over the whole batch: their bases and products stay in cache.
-BLOCK_PIXELS = 32768
+# Pixels predicted at a time, over the whole batch.
+BLOCK_PIXELS = 20480
 
 
 class Prediction(NamedTuple):
@@ -53,7 +53,7 @@ class Pyramid:
                 parts.append(read(scale, above).lerp(read(scale, below), share[:, None]))
         return torch.cat(parts, 1).mT
 
-    def rows(self, start: int, stop: int) -> Float[Tensor, "b m p"]:
+    def rows(self, start: int, stop: int, out: Tensor | None = None) -> Float[Tensor, "b m p"]:
         """Bases of all pixels in a block of rows."""
         parts = [self._constant((stop - start, self.size[1]))]
         for scale, taps in zip(self.scales, self.taps, strict=True):
@@ -63,7 +63,7 @@ class Pyramid:
                 above, below, share = (tap[start:stop] for tap in taps)
                 upper, lower = scale.index_select(2, above), scale.index_select(2, below)
                 parts.append(upper.lerp(lower, share[:, None]))
-        return torch.cat(parts, 1).flatten(2)
+        return torch.cat(parts, 1, out=out).flatten(2)
 
     def _constant(self, shape: tuple[int, ...]) -> Tensor:
         return self.scales[0].new_ones(()).expand(self.batch, 1, *shape)
@@ -185,23 +185,17 @@ class BasisFit(nn.Module):
                 self.gathered.append(fit.WeightSample.of(post))
             return post
         prior = fit.Prior(self.prior_mean, self.prior_cov)
-        hyper = fit.Hyperprior(*(fit.Gamma(*row) for row in self.hyperprior))
+        hyper = fit.Hyperprior(*(fit.Gamma(*row) for row in self.hyperprior.tolist()))
         return fit.evidence(
             phi, z, prior, weight,
             steps=self.steps, tol=self.tol, hyperprior=hyper, huber=self.huber,
         )  # fmt: skip
 
     def predict(self, pyramid: Pyramid, post: fit.Posterior) -> Prediction:
-        """Last third of `forward`: every pixel, in blocks of rows; mean and root in one product."""
-        height, width = pyramid.size
-        step = max(1, BLOCK_PIXELS // (width * max(1, pyramid.batch)))
+        """Last third of `forward`: mean and variance of every pixel."""
         reduce = torch.cat([post.mean[..., None], post.root], -1).mT
-        blocks = []
-        for start in range(0, height, step):
-            out = reduce @ pyramid.rows(start, min(start + step, height))
-            blocks.append(torch.stack([out[:, 0], out[:, 1:].square().sum(1)], 1))
-        both = torch.cat(blocks, -1).unflatten(-1, (height, width))
-        mean, model_var = both.split(1, 1)
+        both = _reduce(pyramid, reduce) if self.training else _reduce_in_blocks(pyramid, reduce)
+        mean, model_var = (part.view(-1, 1, *pyramid.size) for part in both)
         if not mean.isfinite().all():
             raise ValueError("the bases hold NaN or infinity; check the network's output")
         noise_var = (1 / post.beta)[:, None, None, None].expand_as(mean)
@@ -235,6 +229,7 @@ class BasisFit(nn.Module):
         self.calibration.copy_(torch.tensor([noise, model, nees]))
 
     def extra_repr(self) -> str:
+        """What `print(layer)` shows."""
         return f"{self.channels}, variance={self.variance!r}, huber={self.huber}"
 
     def _check_bases(self, scales: list[Tensor], batch: int) -> None:
@@ -250,6 +245,39 @@ class BasisFit(nn.Module):
                 f"{sum(shape[1] for shape in shapes)} in all; the layer was made for "
                 f"{self.channels}"
             )
+
+
+def _reduce(
+    pyramid: Pyramid, reduce: Float[Tensor, "b k m"]
+) -> tuple[Float[Tensor, "b p"], Float[Tensor, "b p"]]:
+    """Mean, and sum of squares of the root's part, from one product at every pixel."""
+    out = reduce @ pyramid.rows(0, pyramid.size[0])
+    return out[:, 0], out[:, 1:].square().sum(1)
+
+
+@torch.no_grad()
+def _reduce_in_blocks(
+    pyramid: Pyramid, reduce: Float[Tensor, "b k m"]
+) -> tuple[Float[Tensor, "b p"], Float[Tensor, "b p"]]:
+    """`_reduce` without its memory: blocks of rows pass through two buffers that stay in cache."""
+    (batch, _, m), (height, width) = reduce.shape, pyramid.size
+
+    def buffers(rows: int) -> tuple[Tensor, Tensor]:
+        size = (batch, m, rows, width), (batch, 1 + m, rows * width)
+        return reduce.new_empty(size[0]), reduce.new_empty(size[1])
+
+    step = min(height, max(1, BLOCK_PIXELS // (width * max(1, batch))))
+    mean, squares = reduce.new_empty(2, batch, height * width)
+    phi, product = buffers(step)
+    for start in range(0, height, step):
+        stop = min(start + step, height)
+        if stop - start < step:  # the last block
+            phi, product = buffers(stop - start)
+        torch.bmm(reduce, pyramid.rows(start, stop, out=phi), out=product)
+        pixels = slice(start * width, stop * width)
+        mean[:, pixels] = product[:, 0]
+        torch.sum(product[:, 1:].square_(), 1, out=squares[:, pixels])
+    return mean, squares
 
 
 def _stretch_columns(scale: Tensor, width: int) -> Tensor:

@@ -67,7 +67,9 @@ def write_noise_term(out: Path, seed: int = 0) -> None:
     print(f"NEES of a well-specified model: {BASES} bases, {IMAGES} images, {PIXELS} pixels each")
     print("points  1 + N/M  paper's  with its factor   ours")
     for row in rows:
-        print(f"{row.points:6d} {row.theory:8.2f} {row.paper:8.2f} {row.factor:16.2f} {row.ours:6.2f}")
+        print(
+            f"{row.points:6d} {row.theory:8.2f} {row.paper:8.2f} {row.factor:16.2f} {row.ours:6.2f}"
+        )
     figure = Figure(figsize=(6.5, 4), layout="constrained")
     draw_noise_term(figure.subplots(), rows)
     save(figure, out / "noise-term.png")

@@ -4,13 +4,13 @@
 import gpytorch
 import numpy as np
 import pytest
-import reference
 import torch
-from problems import bayesian
 from scipy import stats
 from sklearn.linear_model import BayesianRidge
 
+import reference
 from deepbasis import fit
+from problems import bayesian
 
 # Points to bases: none, one, two, fewer, equal, more, many.
 COUNTS = [0, 1, 2, 5, 8, 20, 300]
@@ -114,9 +114,7 @@ def test_em_with_hyperpriors_never_lowers_the_posterior_of_the_precisions(genera
     p = bayesian(n, M, generator)
 
     def objective(steps):
-        post = fit.evidence(
-            p.phi, p.z, p.prior, p.weight, steps=steps, tol=0.0, hyperprior=HYPER
-        )
+        post = fit.evidence(p.phi, p.z, p.prior, p.weight, steps=steps, tol=0.0, hyperprior=HYPER)
         value = post.log_evidence.item()
         for x, gamma in ((post.alpha, HYPER.alpha), (post.beta, HYPER.beta)):
             value += gamma.shape * np.log(x.item()) - gamma.rate * x.item()
@@ -129,9 +127,7 @@ def test_em_with_hyperpriors_never_lowers_the_posterior_of_the_precisions(genera
 @pytest.mark.parametrize("hyperprior", [None, HYPER])
 def test_converged_precisions_are_a_stationary_point(generator, hyperprior):
     p = bayesian(200, M, generator)
-    post = fit.evidence(
-        p.phi, p.z, p.prior, p.weight, hyperprior=hyperprior, **TO_CONVERGENCE
-    )
+    post = fit.evidence(p.phi, p.z, p.prior, p.weight, hyperprior=hyperprior, **TO_CONVERGENCE)
     gammas = hyperprior or fit.Hyperprior()
 
     def objective(log_alpha, log_beta):
@@ -165,8 +161,11 @@ def test_model_variance_agrees_with_posterior_samples(generator):
     alpha, beta, draws = 2.0, 50.0, 200_000
     post = fit.posterior(p.phi, p.z, p.prior, p.weight, alpha=alpha, beta=beta)
     noise = torch.diag(1 / (beta * p.weight))
-    gain = p.prior.cov / alpha @ p.phi.mT @ torch.linalg.inv(
-        p.phi @ p.prior.cov @ p.phi.mT / alpha + noise
+    gain = (
+        p.prior.cov
+        / alpha
+        @ p.phi.mT
+        @ torch.linalg.inv(p.phi @ p.prior.cov @ p.phi.mT / alpha + noise)
     )
     root = torch.linalg.cholesky(p.prior.cov / alpha)
     w0 = p.prior.mean + torch.randn(draws, M, dtype=torch.float64, generator=generator) @ root.mT

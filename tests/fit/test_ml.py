@@ -6,10 +6,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from problems import bayesian, least_squares
 from scipy import stats
 
 from deepbasis import fit
+from problems import bayesian, least_squares
 
 
 @pytest.mark.parametrize("cond", [1e0, 1e3])

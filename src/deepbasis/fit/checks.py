@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a fit demands of its input, each refusal in one sentence."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -9,17 +10,29 @@ from torch import Tensor
 from deepbasis.shapes import Bool, Float
 
 
-class Points(NamedTuple):
+@dataclass(frozen=True)
+class Points:
     """Points that passed the checks: float64, and exactly zero where the weight is 0."""
 
     phi: Float[Tensor, "*b n m"]
     z: Float[Tensor, "*b n"]
     weight: Float[Tensor, "*b n"]
 
-    @property
-    def count(self) -> Float[Tensor, "*b"]:
+    @cached_property
+    def n(self) -> Float[Tensor, "*b"]:
         """N, the number of points with a positive weight."""
         return (self.weight > 0).sum(-1).to(self.z.dtype)
+
+    @cached_property
+    def weighted(self) -> Float[Tensor, "*b n m"]:
+        """Omega Phi; no copy where all weights are 0 or 1, since `phi` is 0 where they are 0."""
+        if self.weight.requires_grad or (self.weight * (1 - self.weight)).any():
+            return self.phi * self.weight[..., None]
+        return self.phi
+
+    def detach(self) -> "Points":
+        """The same points without their history."""
+        return Points(self.phi.detach(), self.z.detach(), self.weight.detach())
 
 
 def batch_items(bad: Bool[Tensor, "*b"]) -> str:
@@ -33,8 +46,9 @@ def batch_items(bad: Bool[Tensor, "*b"]) -> str:
 
 def check_points(phi: Tensor, z: Tensor, weight: Tensor | None) -> Points:
     """Points in float64, or a ValueError. What stands at weight 0 is ignored, even NaN."""
-    weight = torch.ones_like(z) if weight is None else weight
-    _check_shapes(phi, z, weight)
+    _check_shapes(phi, z, z if weight is None else weight)
+    if weight is None:
+        return Points(phi.double(), z.double(), torch.ones_like(z, dtype=torch.float64))
     bad_weight = ~(weight.isfinite() & (weight >= 0))
     if bad_weight.any():
         raise ValueError(

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fit with a prior: the precisions alpha and beta are found by maximising the evidence with EM."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from deepbasis.fit.checks import check_points
-from deepbasis.fit.linear import Posterior, Whitened, at_precisions, whiten
-from deepbasis.fit.prior import Gamma, Hyperprior, Prior
+from deepbasis.fit.checks import Points, check_points
+from deepbasis.fit.linear import Posterior, Whitened, at_precisions, smallest_noise, whiten
+from deepbasis.fit.prior import Hyperprior, Prior
 from deepbasis.fit.robust import ROUNDS, huber_weights
 from deepbasis.shapes import Bool, Float, Int
 
@@ -21,6 +21,36 @@ class Precisions(NamedTuple):
     beta: Float[Tensor, "*b"]
     steps: Int[Tensor, "*b"]
     converged: Bool[Tensor, "*b"]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Observations and squares that enter a precision besides its own: the hyperprior's.
+
+    A Gamma of shape s and rate r acts like 2 s observations whose squares sum to 2 r. Where nothing
+    at all is observed, one made-up observation holds the precision at its start, 1.
+    """
+
+    alpha: float
+    alpha_squares: float
+    beta: Float[Tensor, "*b"]
+    beta_squares: Float[Tensor, "*b"]
+    least_noise: Float[Tensor, "*b"]
+    nothing: Bool[Tensor, "*b"]  # neither points nor a hyperprior tell of the noise
+
+    @classmethod
+    def of(cls, points: Points, hyper: Hyperprior, eps: float) -> "Counts":
+        """Count for each image of a batch; `eps` is the rounding of the targets."""
+        beta = points.n + 2 * hyper.beta.shape
+        nothing = beta == 0
+        return cls(
+            points.phi.shape[-1] + 2 * hyper.alpha.shape,
+            2 * hyper.alpha.rate,
+            beta + nothing,
+            2 * hyper.beta.rate + nothing.to(beta),
+            points.n * smallest_noise(points, eps),
+            nothing,
+        )
 
 
 @torch.no_grad()
@@ -55,85 +85,69 @@ def evidence(
         raise ValueError(f"`steps` is {steps} and `tol` {tol}; neither may be negative")
     if huber is not None and not huber > 0:
         raise ValueError(f"`huber` is {huber}; pass a positive number of standard deviations")
-    given = points = check_points(phi, z, weight)
-    eps = torch.finfo(phi.dtype).eps
     hyper = hyperprior or Hyperprior()
-    white = whiten(points, prior, eps)
-    found = maximise(white, _start(white, hyper), hyper, steps, tol)
+    points = check_points(phi, z, weight)
+    counts = Counts.of(points, hyper, torch.finfo(phi.dtype).eps)
+    white = whiten(points, prior)
+    found = maximise(white, counts, _start(points, hyper), steps, tol)
     post = at_precisions(points, prior, white, found.alpha, found.beta)
-    for _ in range(ROUNDS if huber is not None else 0):
-        assert huber is not None
-        weights, clip = huber_weights(given, post, huber)
-        points = given._replace(weight=weights)
-        white = whiten(points, prior, eps)
-        found = maximise(white, found, hyper, steps, tol, clip)
-        post = at_precisions(points, prior, white, found.alpha, found.beta)
-    unknown = (white.count == 0) & ~(_tensor(hyper.beta.shape, white.count) > 0)
-    beta = torch.where(unknown, torch.inf, post.beta)
+    if huber is not None:
+        for _ in range(ROUNDS):
+            lowered, clip = huber_weights(points, post, huber)
+            white = whiten(lowered, prior)
+            found = maximise(white, counts, found, steps, tol, clip)
+            post = at_precisions(lowered, prior, white, found.alpha, found.beta)
+    beta = torch.where(counts.nothing, torch.inf, post.beta)
     return replace(post, beta=beta, steps=found.steps, converged=found.converged).to(phi.dtype)
 
 
 def maximise(
     white: Whitened,
+    counts: Counts,
     start: Precisions,
-    hyper: Hyperprior,
     steps: int,
     tol: float,
     clip: Tensor | float = 1.0,
 ) -> Precisions:
     """EM from `start`, each image until its own beta stands still; the others do not disturb it."""
-    now = Precisions(
-        start.alpha, start.beta, torch.zeros_like(start.steps), torch.zeros_like(start.converged)
-    )
+    alpha, beta, made, converged = start
+    made, converged = torch.zeros_like(made), torch.zeros_like(converged)
     for _ in range(steps):
-        if now.converged.all():
+        new_alpha, new_beta = em_step(white, counts, alpha, beta, clip)
+        moved = (new_beta - beta).abs() > tol * beta
+        alpha = torch.where(converged, alpha, new_alpha)
+        beta = torch.where(converged, beta, new_beta)
+        made = made + ~converged
+        converged = converged | ~moved
+        if converged.all():
             break
-        alpha, beta = em_step(white, now.alpha, now.beta, hyper, clip)
-        moving = ~now.converged
-        now = Precisions(
-            torch.where(moving, alpha, now.alpha),
-            torch.where(moving, beta, now.beta),
-            now.steps + moving,
-            now.converged | ((beta - now.beta).abs() <= tol * now.beta),
-        )
-    return now
+    return Precisions(alpha, beta, made, converged)
 
 
 def em_step(
     white: Whitened,
+    counts: Counts,
     alpha: Float[Tensor, "*b"],
     beta: Float[Tensor, "*b"],
-    hyper: Hyperprior,
     clip: Tensor | float = 1.0,
 ) -> tuple[Float[Tensor, "*b"], Float[Tensor, "*b"]]:
-    """One re-estimation of alpha and beta, PRML section 9.3.4, with Gamma hyperpriors.
+    """One re-estimation of alpha and beta: PRML section 9.3.4, and the paper's.
 
-    A hyperprior of shape s and rate r acts like 2 s observations whose squares sum to 2 r.
+    `clip` is Huber's correction of the squared residuals.
     """
-    precision = alpha[..., None] + beta[..., None] * white.lam
-    u = beta[..., None] * white.c / precision
-    size = (u.square() + 1 / precision).sum(-1)
-    noise = clip * white.squares(alpha, beta) + (white.lam / precision).sum(-1)
-    noise = torch.maximum(noise, white.count * white.smallest_noise)
-    m = torch.full_like(alpha, white.lam.shape[-1])
-    return _precision(m, size, hyper.alpha, alpha), _precision(white.count, noise, hyper.beta, beta)
+    var = 1 / (alpha[..., None] + beta[..., None] * white.lam)
+    size = (var + (beta[..., None] * white.c * var).square()).sum(-1)
+    noise = clip * white.squares(alpha[..., None] * var) + (white.lam * var).sum(-1)
+    noise = torch.maximum(noise, counts.least_noise)
+    return counts.alpha / (size + counts.alpha_squares), counts.beta / (noise + counts.beta_squares)
 
 
-def _precision(count: Tensor, squares: Tensor, gamma: Gamma, fallback: Tensor) -> Tensor:
-    """(count + 2 shape) / (squares + 2 rate), or the fallback where nothing was observed."""
-    observations = count + 2 * _tensor(gamma.shape, count)
-    total = squares + 2 * _tensor(gamma.rate, count)
-    known = (observations > 0) & (total > 0)
-    return torch.where(known, observations / torch.where(known, total, 1), fallback)
-
-
-def _start(white: Whitened, hyper: Hyperprior) -> Precisions:
-    """The paper's start, alpha = 1 and beta = sqrt(N); the hyperprior's mean where there is one."""
-    none = torch.zeros_like(white.count)
-    alpha = _precision(none, none, hyper.alpha, torch.ones_like(none))
-    beta = _precision(none, none, hyper.beta, white.count.clamp(min=1).sqrt())
-    return Precisions(alpha, beta, none.long(), none.bool())
-
-
-def _tensor(value: float | Tensor, like: Tensor) -> Tensor:
-    return torch.as_tensor(value, dtype=like.dtype, device=like.device)
+def _start(points: Points, hyper: Hyperprior) -> Precisions:
+    """Start as the paper does, alpha = 1 and beta = sqrt(N), or at the hyperprior's means."""
+    alpha, beta = (
+        start if gamma.shape == 0 else torch.full_like(start, gamma.shape / gamma.rate)
+        for gamma, start in zip(
+            hyper, (torch.ones_like(points.n), points.n.clamp(min=1).sqrt()), strict=True
+        )
+    )
+    return Precisions(alpha, beta, torch.zeros_like(beta, dtype=torch.int64), beta < 0)

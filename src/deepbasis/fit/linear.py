@@ -3,8 +3,8 @@
 
 import math
 import warnings
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -36,23 +36,41 @@ class Posterior:
     log_evidence: Float[Tensor, "*b"]
     """ln p(z | alpha, beta); for a maximum-likelihood fit, under the improper prior p(w) = 1."""
     steps: Int[Tensor, "*b"]
+    """EM steps made; 0 where the precisions were given or have a closed form."""
     converged: Bool[Tensor, "*b"]
-    weight: Float[Tensor, "*b n"]
-    """Final relative precision of each point: the one given, lowered by Huber where asked."""
-    loo_residual: Float[Tensor, "*b n"]
-    """z minus its prediction from all *other* points, at the same precisions."""
+    points: Points = field(repr=False)
+    """What was fitted, in float64."""
 
     @property
     def cov(self) -> Float[Tensor, "*b m m"]:
         """Covariance of the weights."""
         return self.root @ self.root.mT
 
+    @property
+    def weight(self) -> Float[Tensor, "*b n"]:
+        """Final relative precision of each point: the one given, lowered by Huber where asked."""
+        return self.points.weight.to(self.mean.dtype)
+
+    @cached_property
+    def loo_residual(self) -> Float[Tensor, "*b n"]:
+        """Each point's z minus its prediction from all *other* points, at the same precisions.
+
+        In closed form: it is the residual e_n divided by 1 - h_n, where the leverage h_n is
+        beta weight_n phi_n' cov phi_n (Sherman and Morrison). 0 for a point of weight 0. Not
+        differentiable.
+        """
+        with torch.no_grad():
+            spread = torch.linalg.vector_norm(self.points.phi @ self.root.double(), dim=-1)
+            leverage = spread.square() * self.points.weight * self.beta.double()[..., None]
+            leverage = torch.where(self.points.weight > 0, leverage, 0)  # beta may be infinite
+            # A point that alone fixes a direction has leverage 1 and nothing else to predict it.
+            others = (1 - leverage).clamp(min=torch.finfo(torch.float64).eps)
+            return (residual(self.points, self.mean.double()) / others).to(self.mean.dtype)
+
     def to(self, dtype: torch.dtype) -> "Posterior":
-        """The same, with its real numbers in another precision."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return Posterior(
-            **{k: v.to(dtype) if v.is_floating_point() else v for k, v in values.items()}
-        )
+        """Convert what was found to another precision."""
+        names = ("mean", "root", "alpha", "beta", "log_evidence")
+        return replace(self, **{name: getattr(self, name).to(dtype) for name in names})
 
     def predict(
         self, phi: Float[Tensor, "*b p m"]
@@ -72,7 +90,8 @@ class Posterior:
         return mean, model_var, (1 / self.beta.to(phi.dtype))[..., None].expand_as(mean)
 
 
-class Whitened(NamedTuple):
+@dataclass(frozen=True)
+class Whitened:
     """The points as the prior sees them: w = m0 + basis u, u ~ N(0, I / alpha).
 
     In these coordinates the normal matrix is diag(lam) and its right-hand side c, so that the
@@ -82,40 +101,36 @@ class Whitened(NamedTuple):
     lam: Float[Tensor, "*b m"]
     c: Float[Tensor, "*b m"]
     basis: Float[Tensor, "*b m m"]
-    rest: Float[Tensor, "*b"]  # weighted squares that no u can explain
-    count: Float[Tensor, "*b"]
-    smallest_noise: Float[Tensor, "*b"]
+    unexplained: Float[Tensor, "*b"]  # weighted squares that no u can explain
+    explained: Float[Tensor, "*b m"]  # c^2 / lam: those that u_i takes away at its best
 
-    def squares(
-        self, alpha: Float[Tensor, "*b"], beta: Float[Tensor, "*b"]
-    ) -> Float[Tensor, "*b"]:
-        """Weighted squared residuals of the posterior mean, as a sum of positive terms."""
-        left = alpha[..., None] * self.c / (alpha[..., None] + beta[..., None] * self.lam)
-        return self.rest + (left.square() / torch.where(self.lam > 0, self.lam, torch.inf)).sum(-1)
+    def squares(self, prior_share: Float[Tensor, "*b m"]) -> Float[Tensor, "*b"]:
+        """Weighted squared residuals of the posterior mean, as a sum of positive terms.
+
+        `prior_share` is alpha / (alpha + beta lam), the part of each direction left to the prior.
+        """
+        return self.unexplained + (self.explained * prior_share.square()).sum(-1)
 
 
-def whiten(points: Points, prior: Prior, eps: float) -> Whitened:
+def whiten(points: Points, prior: Prior) -> Whitened:
     """One symmetric eigendecomposition, after which every EM step costs O(M).
 
     Directions that the points do not determine beyond rounding get lam = 0 and keep their prior.
-    `eps` is the rounding of the targets, below which no noise can be seen.
     """
-    phi, z, weight = points
-    if prior.mean.shape != phi.shape[-1:]:
-        raise ValueError(
-            f"the prior is for {prior.mean.numel()} bases, but `phi` has {phi.shape[-1]}"
-        )
-    root = prior.root.to(phi.device)
-    r = residual(points, prior.mean.to(phi).expand(*phi.shape[:-2], -1))
+    m = points.phi.shape[-1]
+    if prior.mean.shape != (m,):
+        raise ValueError(f"the prior is for {prior.mean.numel()} bases, but `phi` has {m}")
+    root = prior.root.to(points.phi.device)
+    r = points.z - points.phi @ prior.mean.to(points.phi)
     gram, right = _normal_equations(points, r)
     lam, turn = torch.linalg.eigh(root.mT @ gram @ root)
     basis = root @ turn
     c = (basis.mT @ right)[..., 0]
-    known = lam > lam.shape[-1] * torch.finfo(lam.dtype).eps * lam[..., -1:].clamp(min=0)
+    known = lam > m * torch.finfo(lam.dtype).eps * lam[..., -1:].clamp(min=0)
     lam, c = torch.where(known, lam, 0), torch.where(known, c, 0)
-    best = torch.where(known, c / torch.where(known, lam, 1), 0)
-    rest = (weight * (r - (phi @ (basis @ best[..., None]))[..., 0]).square()).sum(-1)
-    return Whitened(lam, c, basis, rest, points.count, smallest_noise(points, eps))
+    best = c / torch.where(known, lam, 1)
+    left = r - (points.phi @ (basis @ best[..., None]))[..., 0]
+    return Whitened(lam, c, basis, (points.weight * left.square()).sum(-1), c * best)
 
 
 def posterior(
@@ -130,12 +145,11 @@ def posterior(
     """Posterior of the weights at given precisions, PRML eq. 3.50 and 3.51. Not differentiable."""
     with torch.no_grad():
         points = check_points(phi, z, weight)
-        white = whiten(points, prior, torch.finfo(phi.dtype).eps)
-        precisions = [torch.as_tensor(p).to(white.count) for p in (alpha, beta)]
+        precisions = [torch.as_tensor(p).to(points.z) for p in (alpha, beta)]
         if not all((p > 0).all() and p.isfinite().all() for p in precisions):
             raise ValueError("`alpha` and `beta` are precisions: pass positive, finite numbers")
-        expanded = [p.expand(white.count.shape) for p in precisions]
-        return at_precisions(points, prior, white, *expanded).to(phi.dtype)
+        expanded = [p.expand(points.n.shape) for p in precisions]
+        return at_precisions(points, prior, whiten(points, prior), *expanded).to(phi.dtype)
 
 
 def at_precisions(
@@ -151,10 +165,10 @@ def at_precisions(
     mean = prior.mean.to(white.basis) + (white.basis @ u[..., None])[..., 0]
     root = white.basis * precision.rsqrt()[..., None, :]
     log_evidence = 0.5 * (
-        white.count * (beta.log() - math.log(2 * math.pi))
+        points.n * (beta.log() - math.log(2 * math.pi))
         + u.shape[-1] * alpha.log()
         + log_weight(points)
-        - beta * white.squares(alpha, beta)
+        - beta * white.squares(alpha[..., None] / precision)
         - alpha * u.square().sum(-1)
         - precision.log().sum(-1)
     )
@@ -172,7 +186,7 @@ def ml(
     `weight` through every result but the leave-one-out residuals.
     """
     points = check_points(phi, z, weight)
-    n, m = points.count, points.phi.shape[-1]
+    n, m = points.n, points.phi.shape[-1]
     if (n < m).any():
         raise ValueError(
             f"a fit without a prior needs at least as many points as bases, {m}, but "
@@ -188,23 +202,13 @@ def ml(
     log_evidence = 0.5 * (
         (m - n) * (2 * math.pi * noise).log() + log_weight(points) - squares / noise
     ) - chol.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    post = _pack(points, mean, root, torch.zeros_like(n), 1 / noise, log_evidence)
-    return post.to(phi.dtype)
+    flat = torch.zeros_like(n)
+    return _pack(points.detach(), mean, root, flat, 1 / noise, log_evidence).to(phi.dtype)
 
 
 def residual(points: Points, mean: Float[Tensor, "*b m"]) -> Float[Tensor, "*b n"]:
     """z minus the prediction by these weights."""
     return points.z - (points.phi @ mean[..., None])[..., 0]
-
-
-def _normal_equations(
-    points: Points, target: Float[Tensor, "*b n"]
-) -> tuple[Float[Tensor, "*b m m"], Float[Tensor, "*b m 1"]]:
-    """Phi' Omega Phi and Phi' Omega target."""
-    weighted = points.phi * points.weight[..., None]
-    gram, right = weighted.mT @ points.phi, weighted.mT @ target[..., None]
-    check_finite(points, gram, right)
-    return gram, right
 
 
 def log_weight(points: Points) -> Float[Tensor, "*b"]:
@@ -213,9 +217,9 @@ def log_weight(points: Points) -> Float[Tensor, "*b"]:
 
 
 def smallest_noise(points: Points, eps: float) -> Float[Tensor, "*b"]:
-    """Noise variance that the rounding of the targets alone would leave."""
+    """Noise variance that the rounding `eps` of the targets alone would leave."""
     if points.z.shape[-1] == 0:
-        return torch.full_like(points.count, SMALLEST_NOISE)
+        return torch.full_like(points.n, SMALLEST_NOISE)
     size = (points.weight.sqrt() * points.z).detach().abs().amax(-1)
     return (eps * size).square() + SMALLEST_NOISE
 
@@ -228,21 +232,17 @@ def _pack(
     beta: Float[Tensor, "*b"],
     log_evidence: Float[Tensor, "*b"],
 ) -> Posterior:
-    """Posterior with its leave-one-out residuals; no steps were made so far.
-
-    Without point n the posterior mean moves so that its residual there is e_n / (1 - h_n), where
-    h_n = beta weight_n phi_n' cov phi_n is the point's leverage (Sherman and Morrison).
-    """
-    with torch.no_grad():
-        spread = torch.linalg.vector_norm(points.phi @ root, dim=-1).square()
-        leverage = spread * points.weight * beta[..., None]
-        # A point that alone fixes a direction has leverage 1 and nothing else to be predicted by.
-        others = (1 - leverage).clamp(min=torch.finfo(leverage.dtype).eps)
-        loo = residual(points, mean) / others
     steps = torch.zeros_like(alpha, dtype=torch.int64)
-    return Posterior(
-        mean, root, alpha, beta, log_evidence, steps, steps == 0, points.weight, loo
-    )
+    return Posterior(mean, root, alpha, beta, log_evidence, steps, steps == 0, points)
+
+
+def _normal_equations(
+    points: Points, target: Float[Tensor, "*b n"]
+) -> tuple[Float[Tensor, "*b m m"], Float[Tensor, "*b m 1"]]:
+    """Phi' Omega Phi and Phi' Omega target."""
+    gram, right = points.weighted.mT @ points.phi, points.weighted.mT @ target[..., None]
+    check_finite(points, gram, right)
+    return gram, right
 
 
 def _cholesky(gram: Float[Tensor, "*b m m"]) -> Float[Tensor, "*b m m"]:
@@ -260,9 +260,8 @@ def _cholesky(gram: Float[Tensor, "*b m m"]) -> Float[Tensor, "*b m m"]:
         )
         size = gram.diagonal(dim1=-2, dim2=-1).mean(-1).detach().clamp(min=SMALLEST_NOISE)
         eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
-        chol, info = torch.linalg.cholesky_ex(
-            gram + (jitter * size * failed)[..., None, None] * eye
-        )
+        added = (jitter * size * failed)[..., None, None] * eye
+        chol, info = torch.linalg.cholesky_ex(gram + added)
     if (info > 0).any():
         raise ValueError(
             f"the bases of {batch_items(info > 0)} are collinear at the points even with a jitter "

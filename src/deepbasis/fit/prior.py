@@ -45,7 +45,7 @@ class Prior:
 
     @cached_property
     def root(self) -> Float[Tensor, "m m"]:
-        """L0 in float64 with L0 L0' = cov: Cholesky's, or the eigenvectors' where cov is singular."""
+        """L0 in float64 with L0 L0' = cov: Cholesky's, or from eigenvectors if cov is singular."""
         cov = self.cov.double()
         root, info = torch.linalg.cholesky_ex(cov)
         if info == 0:
@@ -62,8 +62,8 @@ class Prior:
 class Gamma(NamedTuple):
     """Gamma distribution of a precision: mean shape / rate. (0, 0) says nothing."""
 
-    shape: float | Tensor = 0.0
-    rate: float | Tensor = 0.0
+    shape: float = 0.0
+    rate: float = 0.0
 
 
 class Hyperprior(NamedTuple):

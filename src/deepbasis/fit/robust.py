@@ -6,6 +6,7 @@ which clips the residuals before it squares them, so that no outlier can inflate
 """
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -25,10 +26,8 @@ def clipped_square(k: float) -> float:
     return inside - 2 * k * density + k * k * (1 - inside)
 
 
-def huber_weights(
-    points: Points, post: Posterior, k: float
-) -> tuple[Float[Tensor, "*b n"], Float[Tensor, "*b"]]:
-    """New weights of the points, and the factor by which clipping corrects the squared residuals.
+def huber_weights(points: Points, post: Posterior, k: float) -> tuple[Points, Float[Tensor, "*b"]]:
+    """Lower the weights of `points`; also the factor by which clipping corrects their squares.
 
     A residual is judged against its own spread, e^2 / (1 - leverage) = e * (leave-one-out e), so
     that a point cannot hide by bending the fit towards itself.
@@ -38,4 +37,5 @@ def huber_weights(
     share = (k / spread).clamp(max=1)  # 1 where the spread is 0: k / 0 is infinite
     squares = (points.weight * share * e.square()).sum(-1)
     clipped = (points.weight * (share * e).square()).sum(-1) / clipped_square(k)
-    return points.weight * share, torch.where(squares > 0, clipped / squares, 1)
+    lowered = replace(points, weight=points.weight * share)
+    return lowered, torch.where(squares > 0, clipped / squares, 1)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line as a user meets it."""
+
+import sys
+
+import pytest
+from matplotlib import image
+
+from deepbasis.cli import main
+
+
+def run(monkeypatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["deepbasis", *arguments])
+    try:
+        main()
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+def test_demo_prints_error_and_coverage_and_writes_a_picture(monkeypatch, capsys, tmp_path):
+    out = tmp_path / "picture.png"
+    assert run(monkeypatch, "demo", "--out", str(out)) == 0
+    said = capsys.readouterr().out
+    assert "40 points" in said
+    coverage = float(said.split("holds the true depth at ")[1].split("%")[0])
+    error = float(said.split("MAE ")[1].split(" m")[0])
+    assert 80 < coverage < 100
+    assert 0 < error < 0.2
+    picture = image.imread(out)
+    assert picture.shape[1] > 800
+    assert picture.std() > 0.05
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_same_seed_same_numbers_other_seed_other_numbers(monkeypatch, capsys, tmp_path):
+    said = []
+    for seed in ("3", "3", "4"):
+        run(monkeypatch, "demo", "--out", str(tmp_path / "x.png"), "--seed", seed)
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] != said[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["demo", "--out", "nowhere/x.png"], "the folder nowhere does not exist; make it first"),
+        (["demo", "--out", "x.txt"], "does not end in .png, .pdf or .svg; name a picture file"),
+        (["reproduce", "noise-term", "--out", "nowhere"], "--out nowhere is not a folder"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    monkeypatch, capsys, tmp_path, arguments, message
+):
+    monkeypatch.chdir(tmp_path)
+    assert run(monkeypatch, *arguments) == 2
+    said = capsys.readouterr()
+    assert message in said.err
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("arguments", [["demo", "--colour"], ["demonstrate"], []])
+def test_unknown_flags_and_commands_exit_with_2(monkeypatch, capsys, arguments):
+    assert run(monkeypatch, *arguments) == 2
+
+
+def test_a_picture_that_cannot_be_written_leaves_nothing_behind(monkeypatch, capsys, tmp_path):
+    def fail(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", fail)
+    assert run(monkeypatch, "demo", "--out", str(tmp_path / "x.png")) == 2
+    assert "no space left" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
