@@ -67,7 +67,7 @@ def test_unknown_flags_and_commands_exit_with_2(monkeypatch, capsys, arguments):
 
 
 def test_a_picture_that_cannot_be_written_leaves_nothing_behind(monkeypatch, capsys, tmp_path):
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError("no space left on device")
 
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", fail)

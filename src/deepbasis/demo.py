@@ -121,5 +121,5 @@ def _slice(ax: "Axes", scene: Scene, mean: Tensor, var: Tensor, row: int) -> "Ax
     ax.plot(column, latent.to_depth(mean[row]).numpy(), color="tab:blue", label="depth (median)")
     ax.plot(column, scene.depth_m[0, 0, row].numpy(), color="black", lw=1, label="truth")
     ax.set(xlabel="column", ylabel="depth (m)", title=f"row {row}", xlim=(0, SIZE[1] - 1))
-    ax.legend(loc="lower left")
+    ax.legend(loc="upper right")
     return ax

@@ -53,17 +53,18 @@ class Pyramid:
                 parts.append(read(scale, above).lerp(read(scale, below), share[:, None]))
         return torch.cat(parts, 1).mT
 
-    def rows(self, start: int, stop: int, out: Tensor | None = None) -> Float[Tensor, "b m p"]:
+    def rows(self, start: int, stop: int) -> Float[Tensor, "b m p"]:
         """Bases of all pixels in a block of rows."""
         parts = [self._constant((stop - start, self.size[1]))]
         for scale, taps in zip(self.scales, self.taps, strict=True):
-            if taps is None:
-                parts.append(scale[:, :, start:stop])
-            else:
-                above, below, share = (tap[start:stop] for tap in taps)
-                upper, lower = scale.index_select(2, above), scale.index_select(2, below)
-                parts.append(upper.lerp(lower, share[:, None]))
-        return torch.cat(parts, 1, out=out).flatten(2)
+            parts.append(_read_rows(scale, taps, start, stop))
+        return torch.cat(parts, 1).flatten(2)
+
+    def rows_into(self, out: Float[Tensor, "b m _ w"], start: int, stop: int) -> None:
+        """`rows` without allocating them: write to `out`, whose first channel is left as it is."""
+        channels = torch.split(out[:, 1:], [scale.shape[1] for scale in self.scales], 1)
+        for scale, taps, part in zip(self.scales, self.taps, channels, strict=True):
+            _read_rows(scale, taps, start, stop, part)
 
     def _constant(self, shape: tuple[int, ...]) -> Tensor:
         return self.scales[0].new_ones(()).expand(self.batch, 1, *shape)
@@ -264,7 +265,7 @@ def _reduce_in_blocks(
 
     def buffers(rows: int) -> tuple[Tensor, Tensor]:
         size = (batch, m, rows, width), (batch, 1 + m, rows * width)
-        return reduce.new_empty(size[0]), reduce.new_empty(size[1])
+        return reduce.new_ones(size[0]), reduce.new_empty(size[1])
 
     step = min(height, max(1, BLOCK_PIXELS // (width * max(1, batch))))
     mean, squares = reduce.new_empty(2, batch, height * width)
@@ -273,7 +274,8 @@ def _reduce_in_blocks(
         stop = min(start + step, height)
         if stop - start < step:  # the last block
             phi, product = buffers(stop - start)
-        torch.bmm(reduce, pyramid.rows(start, stop, out=phi), out=product)
+        pyramid.rows_into(phi, start, stop)
+        torch.bmm(reduce, phi.flatten(2), out=product)
         pixels = slice(start * width, stop * width)
         mean[:, pixels] = product[:, 0]
         torch.sum(product[:, 1:].square_(), 1, out=squares[:, pixels])
@@ -284,6 +286,22 @@ def _stretch_columns(scale: Tensor, width: int) -> Tensor:
     if scale.shape[3] == width:
         return scale
     return F.interpolate(scale, (scale.shape[2], width), mode="bilinear", align_corners=False)
+
+
+def _read_rows(
+    scale: Tensor,
+    taps: tuple[Tensor, Tensor, Tensor] | None,
+    start: int,
+    stop: int,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Rows of one scale, interpolated where it is lower than the full height."""
+    if taps is None:
+        rows = scale[:, :, start:stop]
+        return rows if out is None else out.copy_(rows)
+    above, below, share = (tap[start:stop] for tap in taps)
+    upper, lower = scale.index_select(2, above), scale.index_select(2, below)
+    return torch.lerp(upper, lower, share[:, None], out=out)
 
 
 def _row_taps(scale: Tensor, height: int) -> tuple[Tensor, Tensor, Tensor] | None:
@@ -310,7 +328,7 @@ def _check_sparse(sparse: Tensor, weight: Tensor | None) -> None:
             f"weights are {list(weight.shape)} but the sparse depth is {list(sparse.shape)}; "
             "pass one weight for each pixel"
         )
-    negative = (sparse < 0) & sparse.isfinite()
+    negative = (sparse < 0) & (sparse != -torch.inf)
     if negative.any():
         image, _, row, column = negative.nonzero()[0].tolist()
         raise ValueError(
