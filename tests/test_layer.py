@@ -5,9 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-import deepbasis.layer as layer_module
 import reference
-from deepbasis import BasisFit, fit
+from deepbasis import BasisFit, fit, pyramid
 from problems import bayesian
 from refusals import refusals
 
@@ -43,7 +42,7 @@ def make_layer(generator, **options):
 )
 @pytest.mark.parametrize("block", [1, 100, 10**9])
 def test_evaluation_agrees_with_the_plain_twin(generator, monkeypatch, size, strides, block):
-    monkeypatch.setattr(layer_module, "BLOCK_PIXELS", block)
+    monkeypatch.setattr(pyramid, "BLOCK_PIXELS", block)
     scales = make_scales(generator, size, strides, batch=2)
     sparse = make_sparse(generator, [30, 9], size)
     layer = make_layer(generator)
@@ -65,10 +64,10 @@ def test_training_agrees_with_the_fit_on_the_full_basis(generator):
 
 def test_a_point_reads_the_bases_of_its_pixel_to_the_bit(generator):
     scales = make_scales(generator, (23, 37), (16, 4, 1), dtype=torch.float32)
-    pyramid = layer_module.Pyramid(scales, (23, 37))
+    read = pyramid.Pyramid(scales, (23, 37))
     row, column = (torch.randint(n, (1, 50), generator=generator) for n in (23, 37))
-    full = pyramid.rows(0, 23).unflatten(-1, (23, 37))
-    assert torch.equal(pyramid.at(row, column)[0].mT, full[0][:, row[0], column[0]])
+    full = read.rows(0, 23).unflatten(-1, (23, 37))
+    assert torch.equal(read.at(row, column)[0].mT, full[0][:, row[0], column[0]])
 
 
 def test_one_tensor_is_a_list_of_one(generator):

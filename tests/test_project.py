@@ -17,7 +17,9 @@ ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src" / "deepbasis"
 
 # Each may import from those before it, and from no other.
-LAYERS = ["shapes", "fit", "latent", "metrics", "layer", "plots", "demo", "reproduce", "cli"]
+LAYERS = [
+    "shapes", "fit", "latent", "metrics", "pyramid", "layer", "plots", "demo", "reproduce", "cli",
+]  # fmt: skip
 FIT_LAYERS = ["checks", "prior", "linear", "robust", "evidence", "calibration"]
 
 
@@ -70,7 +72,7 @@ def test_no_file_or_function_is_long_without_a_reason():
     for file in SRC.rglob("*.py"):
         text = file.read_text()
         assert text.startswith("# SPDX-License-Identifier: Apache-2.0\n"), file
-        assert text.count("\n") <= 320, file
+        assert text.count("\n") <= 300, file
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef):
                 body = node.body[1:] if ast.get_docstring(node) else node.body

@@ -203,6 +203,19 @@ def test_leave_one_out_residuals_are_those_of_leaving_one_out(generator):
         torch.testing.assert_close(post.loo_residual[n], want, rtol=1e-8, atol=1e-10)
 
 
+def test_leave_one_out_residuals_survive_float32_where_points_are_met_exactly(generator):
+    """Four points and eight bases: residuals of 1e-7, leverages of 1 - 1e-7, and yet."""
+    p = bayesian(4, M, generator, noise=0.0)
+    points = p.phi.float(), p.z.float(), fit.Prior(p.prior.mean.float(), p.prior.cov.float())
+    post = fit.evidence(*points, steps=2000, tol=0.0)
+    without = [
+        fit.posterior(p.phi[keep], p.z[keep], p.prior, alpha=post.alpha, beta=post.beta).mean
+        for keep in (torch.arange(4) != n for n in range(4))
+    ]
+    want = p.z - torch.stack([p.phi[n] @ w for n, w in enumerate(without)])
+    torch.testing.assert_close(post.loo_residual.double(), want, rtol=1e-2, atol=1e-3)
+
+
 def test_batch_of_unequal_counts_agrees_with_one_at_a_time(generator):
     """Also: padding may hold NaN, and leading dimensions may be any."""
     p = bayesian(40, M, generator, batch=(2, 3))

@@ -40,6 +40,8 @@ class Posterior:
     converged: Bool[Tensor, "*b"]
     points: Points = field(repr=False)
     """What was fitted, in float64."""
+    exact: "Posterior | None" = field(default=None, repr=False)
+    """The same before it was rounded to the precision of the input."""
 
     @property
     def cov(self) -> Float[Tensor, "*b m m"]:
@@ -59,18 +61,23 @@ class Posterior:
         beta weight_n phi_n' cov phi_n (Sherman and Morrison). 0 for a point of weight 0. Not
         differentiable.
         """
+        if self.exact is not None:
+            return self.exact.loo_residual.to(self.mean.dtype)
         with torch.no_grad():
-            spread = torch.linalg.vector_norm(self.points.phi @ self.root.double(), dim=-1)
-            leverage = spread.square() * self.points.weight * self.beta.double()[..., None]
+            spread = torch.linalg.vector_norm(self.points.phi @ self.root, dim=-1)
+            leverage = spread.square() * self.points.weight * self.beta[..., None]
             leverage = torch.where(self.points.weight > 0, leverage, 0)  # beta may be infinite
             # A point that alone fixes a direction has leverage 1 and nothing else to predict it.
             others = (1 - leverage).clamp(min=torch.finfo(torch.float64).eps)
-            return (residual(self.points, self.mean.double()) / others).to(self.mean.dtype)
+            return residual(self.points, self.mean) / others
 
     def to(self, dtype: torch.dtype) -> "Posterior":
-        """Convert what was found to another precision."""
+        """Round what was found to another precision."""
+        if dtype == self.mean.dtype:
+            return self
         names = ("mean", "root", "alpha", "beta", "log_evidence")
-        return replace(self, **{name: getattr(self, name).to(dtype) for name in names})
+        rounded = {name: getattr(self, name).to(dtype) for name in names}
+        return replace(self, **rounded, exact=self.exact or self)
 
     def predict(
         self, phi: Float[Tensor, "*b p m"]

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bases at several scales, read at points and at pixels without ever being built at full size."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from deepbasis.shapes import Float, Int
+
+# Pixels predicted at a time, over the whole batch.
+BLOCK_PIXELS = 20480
+
+
+class Pyramid:
+    """Bases at several scales, read as if upsampled to one size, with the constant 1 in front.
+
+    Bilinear interpolation is separable. Columns are interpolated once, for every scale; rows only
+    where they are read, by the same two taps for a point and for a block of pixels. So nothing of
+    full size is built, and a point's bases are those of its pixel.
+    """
+
+    def __init__(self, scales: Sequence[Float[Tensor, "b _ _ _"]], size: tuple[int, int]) -> None:
+        self.size = size
+        self.batch = len(scales[0])
+        self.scales = [_stretch_columns(scale, size[1]) for scale in scales]
+        self.taps = [_row_taps(scale, size[0]) for scale in scales]
+
+    def at(self, row: Int[Tensor, "b n"], column: Int[Tensor, "b n"]) -> Float[Tensor, "b n m"]:
+        """Bases of single pixels."""
+
+        def read(scale: Tensor, row: Tensor) -> Tensor:
+            index = (row * self.size[1] + column)[:, None].expand(-1, scale.shape[1], -1)
+            return scale.flatten(2).gather(2, index)
+
+        parts = [self._constant(row.shape[1:])]
+        for scale, taps in zip(self.scales, self.taps, strict=True):
+            if taps is None:
+                parts.append(read(scale, row))
+            else:
+                above, below, share = (tap[row] for tap in taps)
+                parts.append(read(scale, above).lerp(read(scale, below), share[:, None]))
+        return torch.cat(parts, 1).mT
+
+    def rows(self, start: int, stop: int) -> Float[Tensor, "b m p"]:
+        """Bases of all pixels in a block of rows."""
+        parts = [self._constant((stop - start, self.size[1]))]
+        for scale, taps in zip(self.scales, self.taps, strict=True):
+            parts.append(_read_rows(scale, taps, start, stop))
+        return torch.cat(parts, 1).flatten(2)
+
+    def rows_into(self, out: Float[Tensor, "b m _ w"], start: int, stop: int) -> None:
+        """`rows` without allocating them: write to `out`, whose first channel is left as it is."""
+        channels = torch.split(out[:, 1:], [scale.shape[1] for scale in self.scales], 1)
+        for scale, taps, part in zip(self.scales, self.taps, channels, strict=True):
+            _read_rows(scale, taps, start, stop, part)
+
+    def _constant(self, shape: tuple[int, ...]) -> Tensor:
+        return self.scales[0].new_ones(()).expand(self.batch, 1, *shape)
+
+
+def project(
+    pyramid: Pyramid, onto: Float[Tensor, "b k m"]
+) -> tuple[Float[Tensor, "b p"], Float[Tensor, "b p"]]:
+    """Project each pixel's bases onto k rows: the first product, and the squared norm of the rest.
+
+    With the weights' mean as the first row and their root as the others, these are the mean and
+    the model variance. Differentiable, at the price of the full-size basis.
+    """
+    out = onto @ pyramid.rows(0, pyramid.size[0])
+    return out[:, 0], out[:, 1:].square().sum(1)
+
+
+@torch.no_grad()
+def project_in_blocks(
+    pyramid: Pyramid, onto: Float[Tensor, "b k m"]
+) -> tuple[Float[Tensor, "b p"], Float[Tensor, "b p"]]:
+    """`project` without its memory: blocks of rows pass through two buffers that stay in cache."""
+    (batch, k, m), (height, width) = onto.shape, pyramid.size
+
+    def buffers(rows: int) -> tuple[Tensor, Tensor]:
+        return onto.new_ones(batch, m, rows, width), onto.new_empty(batch, k, rows * width)
+
+    step = min(height, max(1, BLOCK_PIXELS // (width * max(1, batch))))
+    first, squares = onto.new_empty(2, batch, height * width)
+    phi, product = buffers(step)
+    for start in range(0, height, step):
+        stop = min(start + step, height)
+        if stop - start < step:  # the last block
+            phi, product = buffers(stop - start)
+        pyramid.rows_into(phi, start, stop)
+        torch.bmm(onto, phi.flatten(2), out=product)
+        pixels = slice(start * width, stop * width)
+        first[:, pixels] = product[:, 0]
+        torch.sum(product[:, 1:].square_(), 1, out=squares[:, pixels])
+    return first, squares
+
+
+def _stretch_columns(scale: Tensor, width: int) -> Tensor:
+    if scale.shape[3] == width:
+        return scale
+    return F.interpolate(scale, (scale.shape[2], width), mode="bilinear", align_corners=False)
+
+
+def _read_rows(
+    scale: Tensor,
+    taps: tuple[Tensor, Tensor, Tensor] | None,
+    start: int,
+    stop: int,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Rows of one scale, interpolated where it is lower than the full height."""
+    if taps is None:
+        rows = scale[:, :, start:stop]
+        return rows if out is None else out.copy_(rows)
+    above, below, share = (tap[start:stop] for tap in taps)
+    upper, lower = scale.index_select(2, above), scale.index_select(2, below)
+    return torch.lerp(upper, lower, share[:, None], out=out)
+
+
+def _row_taps(scale: Tensor, height: int) -> tuple[Tensor, Tensor, Tensor] | None:
+    """For every row of the full height the rows of `scale` above and below it, and the share of
+    the latter; pixel centres are at half integers, as with `align_corners=False`. None: the same.
+    """
+    if scale.shape[2] == height:
+        return None
+    last = scale.shape[2] - 1
+    row = torch.arange(height, dtype=scale.dtype, device=scale.device)
+    position = ((row + 0.5) * (scale.shape[2] / height) - 0.5).clamp(0, last)
+    above = position.long()
+    return above, (above + 1).clamp(max=last), position - above
