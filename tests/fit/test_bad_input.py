@@ -17,6 +17,9 @@ CASES = {
     "fit.evidence(ones(3, 2), ones(3), prior, -ones(3))": "`weight` is negative, NaN or infinite",
     "fit.evidence(ones(3, 2), ones(3), prior, steps=-1)": "`steps` is -1",
     "fit.evidence(ones(3, 2), ones(3), prior, tol=nan)": "`tol` nan",
+    "fit.evidence(ones(3, 2), ones(3), prior, hyperprior=fit.Hyperprior(fit.Gamma(2.0)))": (
+        "shape and rate must be positive, or both 0"
+    ),
     "fit.posterior(ones(3, 2), ones(3), prior, beta=0)": "pass positive, finite numbers",
     "fit.ml(ones(2, 9, 2) * nan, ones(2, 9))": "batch items [0, 1] of 2",
     "fit.ml(ones(1, 2), ones(1))": "as bases, 2, but the image has 1",

@@ -86,6 +86,10 @@ def evidence(
     if huber is not None and not huber > 0:
         raise ValueError(f"`huber` is {huber}; pass a positive number of standard deviations")
     hyper = hyperprior or Hyperprior()
+    if not all(gamma.shape > 0 < gamma.rate or gamma == (0, 0) for gamma in hyper):
+        raise ValueError(
+            f"{hyper} is none: shape and rate must be positive, or both 0 for no Gamma"
+        )
     points = check_points(phi, z, weight)
     counts = Counts.of(points, hyper, torch.finfo(phi.dtype).eps)
     white = whiten(points, prior)
