@@ -18,16 +18,21 @@ SRC = ROOT / "src" / "deepbasis"
 
 # Each may import from those before it, and from no other.
 LAYERS = [
-    "shapes", "fit", "latent", "metrics", "pyramid", "layer", "plots", "demo", "reproduce", "cli",
+    "shapes", "fit", "latent", "sparse", "scaffold", "metrics", "pyramid", "layer", "data",
+    "plots", "gallery", "demo", "reproduce", "cli",
 ]  # fmt: skip
 FIT_LAYERS = ["checks", "prior", "linear", "robust", "evidence", "calibration"]
+DATA_LAYERS = [
+    "sample", "files", "formats", "clouds", "folder", "nyu", "vkitti2", "kitti", "points", "worlds",
+    "samples",
+]  # fmt: skip
 
 
 def imported_siblings(path: Path, package: str) -> set[str]:
     """Names directly below `package` that the files at `path` import, anywhere in them."""
     found = set()
     for file in (
-        [path.with_suffix(".py")] if path.with_suffix(".py").exists() else path.glob("*.py")
+        [path.with_suffix(".py")] if path.with_suffix(".py").exists() else path.rglob("*.py")
     ):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module == package:
@@ -38,7 +43,9 @@ def imported_siblings(path: Path, package: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("folder", "layers"), [(SRC, LAYERS), (SRC / "fit", FIT_LAYERS)], ids=["deepbasis", "fit"]
+    ("folder", "layers"),
+    [(SRC, LAYERS), (SRC / "fit", FIT_LAYERS), (SRC / "data", DATA_LAYERS)],
+    ids=["all", "fit", "data"],
 )
 def test_imports_only_point_down(folder, layers):
     package = ".".join(folder.relative_to(ROOT / "src").parts)
@@ -53,7 +60,9 @@ def test_imports_only_point_down(folder, layers):
 
 def test_public_names_are_guarded():
     """Change this list only together with CHANGELOG.md: users build on these names."""
-    assert sorted(deepbasis.__all__) == ["BasisFit", "fit", "latent", "metrics"]
+    assert sorted(deepbasis.__all__) == [
+        "BasisFit", "data", "fit", "latent", "metrics", "scaffold", "sparse",
+    ]  # fmt: skip
     assert sorted(fit.__all__) == [
         "Gamma", "Hyperprior", "JitterWarning", "Posterior", "Prior", "WeightSample",
         "evidence", "laplace_factor", "ml", "nees", "posterior", "two_term",

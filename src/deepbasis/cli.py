@@ -31,27 +31,69 @@ def demo(out: Path = Path("demo.png"), seed: int = 0) -> None:
 
 @app.command
 def reproduce(
-    target: tyro.conf.Positional[Literal["noise-term"]], out: Path = Path(), seed: int = 0
+    target: tyro.conf.Positional[Literal["noise-term", "worlds"]],
+    out: Path = Path(),
+    seed: int = 0,
 ) -> None:
     """Run one of the documentation's experiments: table on the screen, figure to a folder.
 
     Args:
         target: Which one. noise-term: what the paper's variance leaves out, by simulation.
-        out: Folder to write the figure to.
+            worlds: contact sheets of the procedural worlds and of the patterns of points.
+        out: Folder to write the figures to.
         seed: Another seed draws other data.
     """
     if not out.is_dir():
         raise ValueError(f"--out {out} is not a folder; make it first")
-    from deepbasis.reproduce import write_noise_term
+    if target == "worlds":
+        from deepbasis.gallery import write_worlds as write
+    else:
+        from deepbasis.reproduce import write_noise_term as write
+    write(out, seed)
 
-    {"noise-term": write_noise_term}[target](out, seed)
+
+@app.command
+def render(
+    world: tyro.conf.Positional[Literal["rooms", "roads"]],
+    out: Path,
+    count: int = 100,
+    seed: int = 0,
+    variant: str = "clone",
+    size: tuple[int, int] | None = None,
+    workers: int = 1,
+) -> None:
+    """Render frames of a procedural world, with exact depth, into a folder.
+
+    Stop it when you like and call it again: it goes on where it was.
+
+    Args:
+        world: rooms (indoor, to 10 m) or roads (driving, to 80 m).
+        out: Folder to write rgb/, depth/ and intrinsics/ to.
+        count: How many frames the folder should hold in the end.
+        seed: Another seed makes another world.
+        variant: Of roads: clone, morning, overcast, sunset, fog, rain, 15-deg-left, 15-deg-right,
+            30-deg-left or 30-deg-right.
+        size: Height and width in pixels; by default 240 320 for rooms and 160 512 for roads.
+        workers: Processes to render with.
+    """
+    if count < 1 or workers < 1:
+        raise ValueError(f"--count {count} and --workers {workers} must be at least 1")
+    from rich.progress import track
+
+    from deepbasis.data.worlds import Worlds
+    from deepbasis.data.worlds.export import export
+
+    frames = Worlds(world, count, seed, variant, size)
+    for _ in track(export(frames, out, workers), f"rendering {world}", total=count):
+        pass
+    print(f"{count} frames of {world} in {out}")
 
 
 def main() -> None:
     """Run a command; what the user did wrong is said in one sentence, with exit code 2."""
     try:
         app.cli(prog="deepbasis", description=deepbasis.__doc__)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ModuleNotFoundError) as error:
         print(f"deepbasis: {error}", file=sys.stderr)
         sys.exit(2)
 

@@ -7,17 +7,17 @@ annotations are plain text, so using deepbasis needs no extra package.
 
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["Bool", "Float", "Int"]
+__all__ = ["Bool", "Float", "Int", "UInt8"]
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Bool, Float, Int, UInt8
 else:
     try:
-        from jaxtyping import Bool, Float, Int
+        from jaxtyping import Bool, Float, Int, UInt8
     except ModuleNotFoundError:
 
         class _Unchecked:
             def __class_getitem__(cls, item: tuple[type, str]) -> Any:
                 return item[0]
 
-        Bool = Float = Int = _Unchecked
+        Bool = Float = Int = UInt8 = _Unchecked

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading and writing points: tables of pixels with depth, and PLY and PCD point clouds.
+
+A cloud is float64 [n, 3] of x, y, z in metres. Only what sensors write is read: vertices with
+scalar properties, as text or plain binary. Points that are not finite are dropped, since organised
+clouds use them for "no return".
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+from deepbasis.data.files import find_file, whole
+from deepbasis.data.formats import check_metres
+from deepbasis.shapes import Float, UInt8
+
+PLY_TYPES = {
+    "char": "i1", "uchar": "u1", "short": "i2", "ushort": "u2", "int": "i4", "uint": "u4",
+    "float": "f4", "double": "f8", "int8": "i1", "uint8": "u1", "int16": "i2", "uint16": "u2",
+    "int32": "i4", "uint32": "u4", "float32": "f4", "float64": "f8",
+}  # fmt: skip
+PLY_ORDERS = {"ascii": "", "binary_little_endian": "<", "binary_big_endian": ">"}
+LONGEST_LINE = 4096  # a header line; a binary file that is no cloud may have no line end at all
+ROW_FIRST = ("v", "row", "y", "r")
+
+
+class _Table(NamedTuple):
+    """Where a cloud's points stand in its file. `order` is "" for text, else the byte order."""
+
+    fields: list[tuple[str, str]]
+    points: int
+    order: str
+    skip: int = 0
+    """Lines of text or bytes before the first point."""
+
+
+def read_points(path: Path) -> Float[np.ndarray, "n columns"]:
+    """Measured pixels from a text file: `u v depth` or `u v depth sigma`, one a line.
+
+    u is the column, v the row, depth and sigma (its standard deviation) are in metres. Commas or
+    white space separate; `#` begins a comment; the first line may be a header.
+    """
+    rows: list[list[float]] = []
+    text = find_file(path).read_text(encoding="utf-8-sig", errors="replace")
+    lines = [(i, re.split(r"\s*[,;\s]\s*", bare)) for i, bare in _bare_lines(text)]
+    if lines and not any(_is_number(word) for word in lines[0][1]):
+        _check_header(lines.pop(0)[1], path)
+    for number, words in lines:
+        wanted = len(rows[0]) if rows else 4 if len(words) == 4 else 3
+        if len(words) != wanted or not all(map(_is_number, words)):
+            raise ValueError(
+                f"{path}, line {number}: {' '.join(words)!r} is not {wanted} numbers; "
+                "each line is `u v depth` or `u v depth sigma`, the same in the whole file"
+            )
+        rows.append([float(word) for word in words])
+    if not rows:
+        raise ValueError(f"{path} holds no point; each line is `u v depth` or `u v depth sigma`")
+    return np.array(rows)
+
+
+def read_cloud(path: Path) -> Float[np.ndarray, "n 3"]:
+    """A .ply or .pcd point cloud: x, y, z in metres."""
+    headers = {".ply": _ply_table, ".pcd": _pcd_table}
+    if path.suffix.lower() not in headers:
+        raise ValueError(f"{path} is not a point cloud we read; convert it to .ply or .pcd")
+    try:
+        with find_file(path).open("rb") as file:
+            table = headers[path.suffix.lower()](file)
+            xyz = _read_table(file, table)
+    except (TypeError, IndexError) as error:
+        raise ValueError(f"{path}: its header is damaged ({error})") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    check_metres(np.linalg.norm(xyz, axis=1), path)
+    return xyz
+
+
+def write_ply(
+    path: Path,
+    xyz: Float[np.ndarray, "n 3"],
+    rgb: UInt8[np.ndarray, "n 3"] | None = None,
+    extra: Mapping[str, Float[np.ndarray, " n"]] | None = None,
+) -> None:
+    """Write a binary PLY cloud; numbers keep their precision.
+
+    Args:
+        path: file to write.
+        xyz: points in metres.
+        rgb: colour of each point.
+        extra: more properties by name, such as `std`, one number for each point.
+    """
+    if not len(xyz):
+        raise ValueError(f"{path} would be an empty point cloud; there is no point to write")
+    columns = dict(zip("xyz", xyz.T, strict=True))
+    if rgb is not None:
+        columns |= dict(zip(("red", "green", "blue"), rgb.T, strict=True))
+    columns |= extra or {}
+    kinds = {"f2": "f4", "f4": "f4", "f8": "f8", "u1": "u1"}
+    fields = {name: kinds[column.dtype.str[1:]] for name, column in columns.items()}
+    points = np.empty(len(xyz), [(name, f"<{kind}") for name, kind in fields.items()])
+    for name, column in columns.items():
+        points[name] = column
+    words = {"f4": "float", "f8": "double", "u1": "uchar"}
+    header = ["ply", "format binary_little_endian 1.0", f"element vertex {len(xyz)}"]
+    header += [f"property {words[kind]} {name}" for name, kind in fields.items()]
+    with whole(path) as file:
+        file.write("\n".join([*header, "end_header\n"]).encode())
+        file.write(points.tobytes())
+
+
+def _ply_table(file: BinaryIO) -> _Table:
+    """Read a PLY header; the file then stands at the first byte after it."""
+    lines = _header(file, "end_header")
+    if lines[0] != ["ply"] or lines[1][0] != "format" or lines[1][1] not in PLY_ORDERS:
+        raise ValueError("it does not begin like a PLY file: `ply`, then `format ... 1.0`")
+    order, skip = PLY_ORDERS[lines[1][1]], 0
+    for name, count, fields in _ply_elements(lines[2:]):
+        if any(kind == "list" for _, kind in fields):
+            raise ValueError(
+                f"element {name!r} holds lists and stands in or before the vertices; "
+                "export the cloud without faces"
+            )
+        if name == "vertex":
+            return _Table(fields, count, order, skip)
+        skip += count * (np.dtype([("", kind) for _, kind in fields]).itemsize if order else 1)
+    raise ValueError("it has no element `vertex`, so it holds no points")
+
+
+def _ply_elements(lines: list[list[str]]) -> list[tuple[str, int, list[tuple[str, str]]]]:
+    """Name and count of each element, and name and type of its properties."""
+    elements: list[tuple[str, int, list[tuple[str, str]]]] = []
+    for words in lines:
+        if words[0] == "element":
+            elements.append((words[1], int(words[2]), []))
+        elif words[0] == "property":
+            kind = "list" if words[1] == "list" else PLY_TYPES.get(words[1])
+            if kind is None or not elements:
+                raise ValueError(f"the header line {' '.join(words)!r} makes no sense")
+            elements[-1][2].append((words[-1], kind))
+    return elements
+
+
+def _pcd_table(file: BinaryIO) -> _Table:
+    """Read a PCD header; the file then stands at the first byte after it."""
+    lines = {words[0]: words[1:] for words in _header(file, "DATA")}
+    if missing := {"FIELDS", "SIZE", "TYPE", "POINTS"} - lines.keys():
+        raise ValueError(f"the PCD header has no line {', '.join(sorted(missing))}")
+    if lines["DATA"] not in (["ascii"], ["binary"]):
+        raise ValueError(
+            f"its PCD data are {' '.join(lines['DATA'])!r}; convert it with "
+            "`pcl_convert_pcd_ascii_binary in.pcd out.pcd 1`, which writes plain binary"
+        )
+    counts = map(int, lines.get("COUNT", ["1"] * len(lines["FIELDS"])))
+    columns = zip(lines["FIELDS"], lines["TYPE"], lines["SIZE"], counts, strict=True)
+    fields = [(f, f"{t.lower()}{s}") for f, t, s, count in columns for _ in range(count)]
+    return _Table(fields, int(lines["POINTS"][0]), "" if lines["DATA"] == ["ascii"] else "<")
+
+
+def _header(file: BinaryIO, last: str) -> list[list[str]]:
+    """Words of each header line up to the one that begins with `last`, without comments."""
+    lines: list[list[str]] = []
+    while raw := file.readline(LONGEST_LINE):
+        words = raw.decode("latin-1").split()
+        if words and words[0] not in ("comment", "obj_info") and words[0][0] != "#":
+            lines.append(words)
+        if words and words[0] == last:
+            return lines
+    raise ValueError(f"the header has no line {last!r}; the file is damaged or no point cloud")
+
+
+def _read_table(file: BinaryIO, table: _Table) -> Float[np.ndarray, "n 3"]:
+    """Points of which all three coordinates are finite."""
+    names = [name for name, _ in table.fields]
+    if not {"x", "y", "z"} <= set(names):
+        raise ValueError(f"its properties are {', '.join(names)}, but not all of x, y and z")
+    if table.points < 1:
+        raise ValueError("it is an empty point cloud; was the sensor running?")
+    columns = [names.index(axis) for axis in "xyz"]
+    xyz = (_read_binary if table.order else _read_text)(file, table, columns)
+    finite = xyz[np.isfinite(xyz).all(1)]
+    if not len(finite):
+        raise ValueError(f"it is an empty point cloud: none of its {len(xyz)} points is finite")
+    return finite
+
+
+def _read_binary(file: BinaryIO, table: _Table, columns: list[int]) -> Float[np.ndarray, "n 3"]:
+    # Fields are named by position: clouds may have several padding fields of one name.
+    kind = np.dtype([(str(i), table.order + k) for i, (_, k) in enumerate(table.fields)])
+    content = file.read()[table.skip :]
+    _check_complete(len(content) // kind.itemsize, table.points)
+    points = np.frombuffer(content, kind, table.points)
+    return np.stack([points[str(i)].astype(np.float64) for i in columns], 1)
+
+
+def _read_text(file: BinaryIO, table: _Table, columns: list[int]) -> Float[np.ndarray, "n 3"]:
+    lines = file.read().decode("latin-1").splitlines()[table.skip :]
+    _check_complete(len(lines), table.points)
+    return np.loadtxt(lines[: table.points], usecols=columns, ndmin=2)
+
+
+def _check_complete(found: int, wanted: int) -> None:
+    if found < wanted:
+        raise ValueError(f"it ends after {found} of {wanted} points; it is damaged, copy it again")
+
+
+def _bare_lines(text: str) -> list[tuple[int, str]]:
+    """Lines that say something, without comments, each with its number."""
+    bare = ((i, line.split("#")[0].strip()) for i, line in enumerate(text.splitlines(), 1))
+    return [(i, line) for i, line in bare if line]
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_header(words: list[str], path: Path) -> None:
+    if [word.lower() for word in words[:3]] == ["x", "y", "z"]:
+        raise ValueError(
+            f"{path} holds x, y and z by its header; if these are points in space, save them as "
+            ".ply, and if they are pixels with depth, call them u, v and depth"
+        )
+    if words[0].lower() in ROW_FIRST:
+        raise ValueError(
+            f"{path} begins with the row by its header {' '.join(words)!r}; the order is u "
+            "(column), v (row), depth: swap the first two"
+        )

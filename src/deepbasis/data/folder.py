@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Anyone's own frames, in plain folders."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deepbasis.data.files import PICTURES, check_paired, find_folder, list_by_stem
+from deepbasis.data.formats import DEPTHS, read_depth, read_image, to_sample
+from deepbasis.data.sample import Sample, make_intrinsics
+from deepbasis.shapes import Float
+
+
+class Folder:
+    """Images and depth maps of the same names, in two folders or three.
+
+    ```
+    root/
+      rgb/000000.jpg          .jpg or .png
+      depth/000000.png        .png or .tif (integers), .npy, .npz or .pfm (float metres)
+      lidar/000000.png        optional, named by `sparse`: what a sparse sensor measured
+      intrinsics.txt          optional: `fx fy cx cy`, or a 3x3 matrix; also intrinsics.json
+      intrinsics/000000.txt   optional, in its place: a camera for each frame
+      scale.txt               optional: one number, metres = value / number
+    ```
+
+    Depth is z-depth in metres after division by the scale; 0, NaN and infinity mean no
+    measurement. Files belong together if their names are the same up to the suffix, and frames are
+    sorted by that name.
+
+    Args:
+        root: the folder that holds the others.
+        images, depths, sparse: names of folders in it; None where there is none, and then that
+            depth is 0 everywhere.
+        depth_scale: metres = value / depth_scale; by default what scale.txt says, and without that
+            only files of floats can be read, as metres.
+        intrinsics: 3x3 matrix of all frames; by default what the files say, else NaN.
+
+    Example:
+        >>> frames = Folder(Path("my_robot"), depth_scale=1000)  # doctest: +SKIP
+        >>> frames[0].depth.max()  # doctest: +SKIP
+        tensor(4.1270)
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        images: str = "rgb",
+        depths: str | None = "depth",
+        sparse: str | None = None,
+        depth_scale: float | None = None,
+        intrinsics: Float[Tensor, "3 3"] | None = None,
+    ) -> None:
+        find_folder(root)
+        self.images = list_by_stem(root / images, PICTURES, "name the folder with `images`")
+        self.depths = self._list(root, images, depths, "depths")
+        self.sparse = self._list(root, images, sparse, "sparse")
+        self.names = list(self.images)
+        self.scale = _read_scale(root / "scale.txt") if depth_scale is None else depth_scale
+        self.intrinsics = _find_intrinsics(root) if intrinsics is None else intrinsics
+        self.cameras: dict[str, Path] = {}
+        if self.intrinsics is None and (root / "intrinsics").is_dir():
+            self.cameras = list_by_stem(root / "intrinsics", [".txt", ".json"])
+            where = (f"{root / images}/*", f"{root / 'intrinsics'}/*")
+            check_paired(self.images, self.cameras, where)
+
+    def __len__(self) -> int:
+        """Count the frames."""
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> Sample:
+        """Read one frame."""
+        name = self.names[index]
+        depth, sparse = (
+            read_depth(paths[name], self.scale) if paths else None
+            for paths in (self.depths, self.sparse)
+        )
+        camera = read_intrinsics(self.cameras[name]) if self.cameras else self.intrinsics
+        return to_sample(name, read_image(self.images[name]), depth, sparse, camera)
+
+    def _list(self, root: Path, images: str, folder: str | None, option: str) -> dict[str, Path]:
+        if folder is None:
+            return {}
+        hint = f"name the folder with `{option}`, or pass `{option}=None` if there is none"
+        found = list_by_stem(root / folder, DEPTHS, hint)
+        check_paired(self.images, found, (f"{root / images}/*", f"{root / folder}/*"))
+        return found
+
+
+def read_intrinsics(path: Path) -> Float[Tensor, "3 3"]:
+    """A camera matrix from text or JSON: `fx fy cx cy`, by name in JSON if you like, or 3x3."""
+    text = path.read_text()
+    try:
+        values = json.loads(text) if path.suffix == ".json" else text.replace(",", " ").split()
+        if isinstance(values, dict):
+            values = [values[key] for key in ("fx", "fy", "cx", "cy")]
+        numbers = np.asarray(values, np.float64).ravel().tolist()
+    except KeyError as missing:
+        raise ValueError(f"{path} has no {missing}; give fx, fy, cx and cy in pixels") from None
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} does not hold the numbers of a camera ({error})") from error
+    if len(numbers) == 4:
+        return _check_camera(make_intrinsics(*numbers), path)
+    if len(numbers) == 9:
+        return _check_camera(torch.tensor(numbers).view(3, 3), path)
+    raise ValueError(
+        f"{path} holds {len(numbers)} numbers; a camera is `fx fy cx cy` or a 3x3 matrix "
+        "(is a row missing?)"
+    )
+
+
+def _check_camera(matrix: Float[Tensor, "3 3"], path: Path) -> Float[Tensor, "3 3"]:
+    if matrix[2].tolist() != [0, 0, 1] or not (matrix.diag() > 0).all():
+        raise ValueError(
+            f"{path} is no camera matrix: {matrix.tolist()}; its rows are `fx 0 cx`, `0 fy cy` "
+            "and `0 0 1`, in pixels"
+        )
+    return matrix
+
+
+def _find_intrinsics(root: Path) -> Float[Tensor, "3 3"] | None:
+    for path in (root / "intrinsics.txt", root / "intrinsics.json"):
+        if path.exists():
+            return read_intrinsics(path)
+    return None
+
+
+def _read_scale(path: Path) -> float | None:
+    if not path.exists():
+        return None
+    try:
+        return float(path.read_text())
+    except ValueError:
+        raise ValueError(
+            f"{path} holds {path.read_text()[:40]!r}; it should hold one number, "
+            "by which depths are divided to give metres"
+        ) from None

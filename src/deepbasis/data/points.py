@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames as a sensor sees them: a pattern of points, and the transforms of training."""
+
+from dataclasses import dataclass, replace
+
+from deepbasis.data.sample import Frames, Sample, augment, seeded
+from deepbasis.sparse import Pattern, corrupt
+
+
+@dataclass(frozen=True)
+class WithPoints:
+    """Frames with sparse depth drawn by a pattern. Whichever worker asks, the points are the same.
+
+    Args:
+        frames: any reader.
+        pattern: where the sensor measures; None keeps what the data set's own sensor measured.
+        seed, epoch: another of either draws other points.
+        training: apply the paper's flip and colour jitter before.
+        noise, outliers: see `deepbasis.sparse.corrupt`.
+    """
+
+    frames: Frames
+    pattern: Pattern | None
+    seed: int = 0
+    epoch: int = 0
+    training: bool = False
+    noise: float = 0.0
+    outliers: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def __getitem__(self, index: int) -> Sample:
+        generator = seeded(self.seed, self.epoch, index)
+        sample = self.frames[index]
+        if self.training:
+            sample = augment(sample, generator)
+        if self.pattern is not None:
+            maps = sample.depth, sample.image, sample.intrinsics
+            sample = sample._replace(sparse=self.pattern(*maps, generator))
+        if self.noise or self.outliers:
+            sparse = corrupt(sample.sparse, self.noise, self.outliers, generator)
+            sample = sample._replace(sparse=sparse)
+        return sample
+
+    def at_epoch(self, epoch: int) -> "WithPoints":
+        """The same frames with the points of another epoch."""
+        return replace(self, epoch=epoch)

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One frame as training and evaluation see it, and what the paper does to it before training."""
+
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from deepbasis.latent import measured
+from deepbasis.shapes import Bool, Float, UInt8
+
+# The paper's training transforms.
+FLIP_PROBABILITY = 0.5
+COLOUR_JITTER = 0.02
+
+
+class Sample(NamedTuple):
+    """A frame. Batches of it come from torch's own `default_collate`.
+
+    Depths are z-depth in metres; 0 means not measured. Intrinsics are NaN where not known.
+    """
+
+    name: str
+    image: UInt8[Tensor, "3 h w"]
+    depth: Float[Tensor, "1 h w"]
+    """Ground truth."""
+    sparse: Float[Tensor, "1 h w"]
+    """What a sensor would have measured: the input of completion."""
+    intrinsics: Float[Tensor, "3 3"]
+
+    @property
+    def mask(self) -> Bool[Tensor, "1 h w"]:
+        """Pixels whose true depth is known."""
+        return measured(self.depth)
+
+
+@runtime_checkable
+class Frames(Protocol):
+    """What every reader is: a sequence of samples, read one at a time, in a stable order."""
+
+    def __len__(self) -> int:
+        """Count the frames."""
+        ...
+
+    def __getitem__(self, index: int) -> Sample:
+        """Read one frame."""
+        ...
+
+
+def unknown_intrinsics() -> Float[Tensor, "3 3"]:
+    """A camera nobody told us about."""
+    return torch.full((3, 3), torch.nan)
+
+
+def make_intrinsics(fx: float, fy: float, cx: float, cy: float) -> Float[Tensor, "3 3"]:
+    """Pinhole camera; the centre of the top left pixel is at (0, 0)."""
+    return torch.tensor([[fx, 0, cx], [0, fy, cy], [0, 0, 1]], dtype=torch.float32)
+
+
+def check_sizes(sample: Sample) -> Sample:
+    """The sample itself, if its maps are of one size."""
+    sizes = {name: list(getattr(sample, name).shape[-2:]) for name in ("image", "depth", "sparse")}
+    if len({tuple(size) for size in sizes.values()}) > 1:
+        raise ValueError(
+            f"{sample.name}: image, depth and sparse depth are {sizes['image']}, {sizes['depth']} "
+            f"and {sizes['sparse']} pixels (height, width); they must be of one size"
+        )
+    return sample
+
+
+def crop(sample: Sample, rows: slice, columns: slice) -> Sample:
+    """Cut a window out of a sample; the camera's centre moves along."""
+    top, left = rows.indices(sample.image.shape[1])[0], columns.indices(sample.image.shape[2])[0]
+    shift = torch.zeros(3, 3)
+    shift[0, 2], shift[1, 2] = left, top
+    maps = {name: getattr(sample, name)[:, rows, columns] for name in ("image", "depth", "sparse")}
+    return sample._replace(**maps, intrinsics=sample.intrinsics - shift)
+
+
+def halve(sample: Sample) -> Sample:
+    """Half the size: colours are averaged, depths are picked, never interpolated.
+
+    Each 2x2 block keeps the first depth measured in it, in reading order, so that a point of a
+    sparse sensor survives and no depth lies between two surfaces. An odd last row or column is dropped.
+    """
+    height, width = (n // 2 * 2 for n in sample.image.shape[1:])
+    even = crop(sample, slice(0, height), slice(0, width))
+    image = F.avg_pool2d(even.image[None].float(), 2)[0].round().to(torch.uint8)
+    # Pixel x of the small image covers 2x and 2x + 1, so its centre lies at 2x + 1/2.
+    scale = torch.tensor([[0.5, 0, -0.25], [0, 0.5, -0.25], [0, 0, 1]])
+    return even._replace(
+        image=image,
+        depth=_pick(even.depth),
+        sparse=_pick(even.sparse),
+        intrinsics=scale @ even.intrinsics,
+    )
+
+
+def _pick(depth: Float[Tensor, "1 h w"]) -> Float[Tensor, "1 h2 w2"]:
+    """First measured depth of each 2x2 block."""
+    height, width = depth.shape[1:]
+    blocks = depth.view(1, height // 2, 2, width // 2, 2).permute(0, 1, 3, 2, 4).flatten(3)
+    first = measured(blocks).to(torch.uint8).argmax(-1, keepdim=True)
+    picked = blocks.gather(-1, first)[..., 0]
+    return torch.where(measured(picked), picked, 0)
+
+
+def flip(sample: Sample) -> Sample:
+    """Mirror left and right, the camera too."""
+    maps = {name: getattr(sample, name).flip(-1) for name in ("image", "depth", "sparse")}
+    intrinsics = sample.intrinsics.clone()
+    intrinsics[0, 2] = sample.image.shape[2] - 1 - intrinsics[0, 2]
+    return sample._replace(**maps, intrinsics=intrinsics)
+
+
+def jitter(sample: Sample, strength: float, generator: torch.Generator) -> Sample:
+    """Change brightness, contrast and saturation by random factors of 1 +- strength."""
+    brightness, contrast, saturation = (
+        1 + strength * (2 * torch.rand(3, generator=generator) - 1)
+    ).tolist()
+    image = sample.image.float() * brightness
+    image = image.mean() + contrast * (image - image.mean())
+    grey = image.mean(0, keepdim=True)
+    image = grey + saturation * (image - grey)
+    return sample._replace(image=image.round().clamp(0, 255).to(torch.uint8))
+
+
+def augment(sample: Sample, generator: torch.Generator) -> Sample:
+    """The paper's training transforms: a flip with probability 0.5 and a colour jitter of 0.02."""
+    if torch.rand((), generator=generator) < FLIP_PROBABILITY:
+        sample = flip(sample)
+    return jitter(sample, COLOUR_JITTER, generator)
+
+
+def seeded(seed: int, *numbers: int) -> torch.Generator:
+    """A generator for one frame of one epoch: the same whichever worker asks for it."""
+    mixed = seed
+    for number in numbers:
+        mixed = (mixed * 6364136223846793005 + number + 1442695040888963407) % 2**63
+    return torch.Generator().manual_seed(mixed)

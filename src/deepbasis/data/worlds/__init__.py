@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Procedural worlds: endless seeded scenes with exact depth, and nothing to download.
+
+`rooms` are indoor scenes, 0.4 to 10 m; `roads` are driving scenes to 80 m, in the variants of
+Virtual KITTI 2. A frame is a function of world, variant, seed and number alone.
+"""
+
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from PIL import Image
+
+from deepbasis.data.sample import Sample, make_intrinsics
+from deepbasis.data.worlds import roads, rooms
+from deepbasis.data.worlds.photo import develop, let_it_rain
+from deepbasis.data.worlds.render import Tracer, trace
+from deepbasis.data.worlds.scene import Array, Camera, Reach, Scene
+
+DEFAULT_SIZE = {"rooms": (240, 320), "roads": (160, 512)}
+# Frames taken in one street, some metres apart, since building it takes as long as a frame.
+FRAMES_A_STREET = 4
+METRES_A_FRAME = 7.0
+# A view is taken again if more than this share of it is nearer than the sensor measures.
+TOO_NEAR = 0.03
+TRIES = 5
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """A frame before it is a sample: the JPEG that the camera wrote, and exact depth, h w."""
+
+    jpeg: bytes
+    depth: Array
+    camera: Camera
+
+    @property
+    def intrinsics(self) -> tuple[float, float, float, float]:
+        """fx, fy, cx, cy in pixels."""
+        height, width = self.depth.shape
+        focal = self.camera.focal * width
+        return focal, focal, (width - 1) / 2, (height - 1) / 2
+
+
+@dataclass(frozen=True)
+class Worlds:
+    """A data set rendered on the fly: `len(...)` frames of one world."""
+
+    world: str
+    count: int
+    seed: int = 0
+    variant: str = "clone"
+    size: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.world not in DEFAULT_SIZE:
+            raise ValueError(f"there is no world {self.world!r}; choose rooms or roads")
+        if self.variant not in variants(self.world):
+            known = ", ".join(variants(self.world))
+            raise ValueError(f"{self.world} has no variant {self.variant!r}; it has {known}")
+        if self.size is not None and min(self.size) < 16:
+            raise ValueError(f"a frame of {self.size} pixels is too small; render at least 16 x 16")
+
+    def __len__(self) -> int:
+        return self.count
+
+    def name(self, index: int) -> str:
+        """World, variant, seed and number: all that a frame depends on."""
+        return f"{self.world}-{self.variant}-{self.seed}-{index:06d}"
+
+    def render(self, index: int) -> Rendering:
+        """Make one frame."""
+        if not 0 <= index < self.count:
+            raise IndexError(f"frame {index} of {self.count}")
+        size = self.size or DEFAULT_SIZE[self.world]
+        make = {"rooms": render_room, "roads": render_road}[self.world]
+        return make(self.seed, index, size, self.variant)
+
+    def __getitem__(self, index: int) -> Sample:
+        frame = self.render(index)
+        image = torch.from_numpy(np.array(Image.open(io.BytesIO(frame.jpeg)))).permute(2, 0, 1)
+        depth = torch.from_numpy(frame.depth)[None]
+        camera = make_intrinsics(*frame.intrinsics)
+        return Sample(self.name(index), image, depth, torch.zeros_like(depth), camera)
+
+
+def variants(world: str) -> tuple[str, ...]:
+    """Variants that a world has."""
+    return tuple(roads.VARIANTS) if world == "roads" else ("clone",)
+
+
+def render_room(seed: int, index: int, size: tuple[int, int], variant: str = "clone") -> Rendering:
+    """A room of its own for every frame."""
+    rng = np.random.default_rng([1, seed, index])
+    room = rooms.make_room(rng)
+    views = (rooms.hold_camera(room, rng) for _ in range(TRIES))
+    camera, image, depth = first_free_view(room.scene, views, size, rng, rooms.REACH)
+    return take(camera, image, depth, rng)
+
+
+@lru_cache(maxsize=1)
+def _street(seed: int, number: int) -> roads.Street:
+    return roads.make_street(np.random.default_rng([2, seed, number]))
+
+
+def render_road(seed: int, index: int, size: tuple[int, int], variant: str = "clone") -> Rendering:
+    """A few frames along each street."""
+    street = _street(seed, index // FRAMES_A_STREET)
+    weather = roads.VARIANTS[variant]
+    rng = np.random.default_rng([3, seed, index])
+    scene, camera = roads.under(street, weather)
+    metres = METRES_A_FRAME * (index % FRAMES_A_STREET)
+    views = (roads.along(street, camera, metres + step) for step in range(TRIES))
+    camera, image, depth = first_free_view(scene, views, size, rng, roads.REACH)
+    return take(camera, let_it_rain(image, rng) if weather.rain else image, depth, rng)
+
+
+def first_free_view(
+    scene: Scene,
+    views: Iterable[Camera],
+    size: tuple[int, int],
+    rng: np.random.Generator,
+    reach: Reach,
+) -> tuple[Camera, Array, Array]:
+    """The first of some views in which nothing is too near, or the last; its image and depth."""
+    tracer = Tracer(scene)
+    for camera in views:
+        image, depth = trace(tracer, camera, size, rng)
+        if (depth < reach.nearest).mean() < TOO_NEAR and np.median(depth) > reach.typical:
+            break
+    seen = (depth >= reach.nearest) & (depth <= reach.farthest)
+    return camera, image, np.where(seen, depth, 0).astype(np.float32)
+
+
+def take(camera: Camera, image: Array, depth: Array, rng: np.random.Generator) -> Rendering:
+    """Develop a linear image and compress it."""
+    pixels = develop(image, rng, exposure=rng.uniform(0.45, 0.75), grain=rng.uniform(0.003, 0.02))
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=int(rng.integers(75, 96)))
+    return Rendering(buffer.getvalue(), depth, camera)

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write rendered frames to a folder that the `Folder` reader reads back."""
+
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from multiprocessing import get_context
+from pathlib import Path
+
+from deepbasis.data.files import whole
+from deepbasis.data.formats import write_depth_png
+from deepbasis.data.worlds import Worlds
+
+# Depth is stored as round(scale x metres) in 16 bits: to 0.2 mm up to 13 m, to 1.25 mm up to 81 m.
+DEPTH_SCALE = {"rooms": 5000.0, "roads": 800.0}
+
+
+def frame_paths(out: Path, index: int) -> tuple[Path, Path, Path]:
+    """Camera, depth and image of one frame; the image is written last."""
+    name = f"{index:06d}"
+    return (
+        out / "intrinsics" / f"{name}.txt",
+        out / "depth" / f"{name}.png",
+        out / "rgb" / f"{name}.jpg",
+    )
+
+
+def write_frame(frames: Worlds, index: int, out: Path) -> None:
+    """Render one frame, unless it is there."""
+    camera, depth, image = frame_paths(out, index)
+    if image.exists():
+        return
+    made = frames.render(index)
+    with whole(camera) as file:
+        file.write((" ".join(f"{value:.6g}" for value in made.intrinsics) + "\n").encode())
+    write_depth_png(depth, made.depth, DEPTH_SCALE[frames.world])
+    with whole(image) as file:
+        file.write(made.jpeg)
+
+
+def export(frames: Worlds, out: Path, workers: int = 1) -> Iterator[int]:
+    """Write all frames that are not there yet; yields each one's number once it is.
+
+    It may be stopped at any moment and called again: what was written is kept and not made anew.
+    A folder that holds other frames (another world, seed, variant or size) is refused.
+    """
+    _claim(frames, out)
+    missing = [i for i in range(len(frames)) if not frame_paths(out, i)[2].exists()]
+    yield from (i for i in range(len(frames)) if frame_paths(out, i)[2].exists())
+    if workers <= 1:
+        for index in missing:
+            write_frame(frames, index, out)
+            yield index
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        waiting: dict[Future[None], int] = {}
+        for index in missing:
+            waiting[pool.submit(write_frame, frames, index, out)] = index
+            if len(waiting) >= 4 * workers:
+                yield from _collect(waiting)
+        while waiting:
+            yield from _collect(waiting)
+
+
+def _collect(waiting: dict[Future[None], int]) -> Iterator[int]:
+    for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+        future.result()
+        yield waiting.pop(future)
+
+
+def _claim(frames: Worlds, out: Path) -> None:
+    """Make the folders, and note what they hold."""
+    size = frames.size or "default"
+    text = f"{frames.world} {frames.variant} seed {frames.seed} size {size}\n"
+    note = out / "world.txt"
+    if note.exists() and note.read_text() != text:
+        raise ValueError(
+            f"{out} already holds {note.read_text().strip()!r}, not {text.strip()!r}; "
+            "choose another folder"
+        )
+    for path in frame_paths(out, 0):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    for path, content in ((note, text), (out / "scale.txt", f"{DEPTH_SCALE[frames.world]:g}\n")):
+        with whole(path) as file:
+            file.write(content.encode())

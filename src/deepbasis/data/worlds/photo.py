@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens to light between the scene and the file."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
+
+Array = NDArray[Any]
+
+
+def develop(image: Array, rng: np.random.Generator, *, exposure: float, grain: float) -> Array:
+    """Linear image to 8 bits, as a cheap camera does it."""
+    height, width = image.shape[:2]
+    image = image * exposure / (np.quantile(image.mean(-1), 0.85) + 1e-6)
+    image = image * rng.uniform(0.9, 1.1, 3)  # white balance
+    y, x = np.indices((height, width)) / max(height, width)
+    radius = (x - x.mean()) ** 2 + (y - y.mean()) ** 2
+    image = image * (1 - rng.uniform(0, 0.8) * radius)[..., None]
+    image = gaussian_filter(image, (blur := rng.uniform(0.2, 0.7), blur, 0))
+    image = np.clip(image, 0, None) ** (1 / 2.2)
+    image = image / (1 + np.clip(image - 0.8, 0, None))  # highlights roll off
+    noise = grain * gaussian_filter(rng.normal(size=image.shape), (0.5, 0.5, 0)) * 2
+    return (np.clip(image + noise, 0, 1) * 255).round().astype(np.uint8)
+
+
+def let_it_rain(image: Array, rng: np.random.Generator) -> Array:
+    """Streaks of falling drops on a linear image."""
+    height, width = image.shape[:2]
+    streaks = np.zeros((height, width), np.float32)
+    for _ in range(height * width // 160):
+        x, y = int(rng.integers(width)), int(rng.integers(height))
+        streaks[y : y + int(rng.integers(3, height // 12 + 4)), x] += rng.uniform(0.05, 0.2)
+    wet: Array = image * (1 - streaks[..., None]) + streaks[..., None] * image.mean() * 1.8
+    return wet

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples, the transforms of training, and points that do not depend on the worker."""
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from deepbasis import sparse
+from deepbasis.data import sample as s
+from deepbasis.data.points import WithPoints
+
+
+def make(height=6, width=8, seed=0) -> s.Sample:
+    g = torch.Generator().manual_seed(seed)
+    depth = 1 + torch.rand(1, height, width, generator=g)
+    depth[0, 0, 0] = 0
+    image = torch.randint(0, 256, (3, height, width), generator=g, dtype=torch.uint8)
+    camera = s.make_intrinsics(10.0, 11.0, 3.0, 2.0)
+    return s.Sample(f"frame{seed}", image, depth, torch.zeros_like(depth), camera)
+
+
+class Some:
+    """Eight frames."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> s.Sample:
+        return make(24, 32, index)
+
+
+def project(camera: torch.Tensor, point: tuple[float, float, float]) -> torch.Tensor:
+    p = camera @ torch.tensor(point, dtype=torch.float32)
+    return p[:2] / p[2]
+
+
+def test_flip_mirrors_everything_alike_and_twice_is_nothing():
+    frame = make()
+    flipped = s.flip(frame)
+    assert torch.equal(flipped.image[:, :, 0], frame.image[:, :, -1])
+    assert torch.equal(flipped.depth[:, :, 0], frame.depth[:, :, -1])
+    back = s.flip(flipped)
+    assert all(torch.equal(a, b) for a, b in zip(back[1:], frame[1:], strict=True))
+    # A point on the left of the camera lands, mirrored, on the mirrored column.
+    left, right = project(frame.intrinsics, (-1, 0, 5)), project(flipped.intrinsics, (1, 0, 5))
+    assert right[0] == pytest.approx(8 - 1 - left[0].item())
+
+
+def test_crop_moves_the_camera_along():
+    frame = make()
+    part = s.crop(frame, slice(2, 5), slice(1, 7))
+    assert part.image.shape == (3, 3, 6)
+    assert torch.equal(part.depth[0, 0], frame.depth[0, 2, 1:7])
+    before, after = (project(f.intrinsics, (0.3, 0.2, 2)) for f in (frame, part))
+    assert (before - after).tolist() == pytest.approx([1, 2])
+
+
+def test_halving_averages_colour_and_picks_depth():
+    frame = make(7, 9)
+    half = s.halve(frame)
+    assert half.image.shape == (3, 3, 4)
+    block = frame.image[:, 2:4, 4:6].float().mean((1, 2))
+    assert (half.image[:, 1, 2].float() - block).abs().max() <= 0.5
+    assert half.depth[0, 0, 0] == frame.depth[0, 0, 1]  # its first is missing, so the second
+    assert half.depth[0, 2, 3] == frame.depth[0, 4, 6]
+    everything = set(frame.depth.flatten().tolist())
+    assert set(half.depth.flatten().tolist()) <= everything  # never a depth in between
+    before, after = (project(f.intrinsics, (0.3, 0.2, 2)) for f in (frame, half))
+    assert after.tolist() == pytest.approx(((before - 0.5) / 2).tolist())
+
+
+def test_halving_keeps_single_points_and_holes():
+    frame = make()._replace(depth=torch.zeros(1, 6, 8))
+    frame.depth[0, 3, 5] = 4.0
+    half = s.halve(frame)
+    assert half.depth[0, 1, 2] == 4
+    assert (half.depth > 0).sum() == 1
+
+
+def test_jitter_changes_colours_by_two_percent_or_so_and_no_depth():
+    frame = make(40, 40)
+    jittered = s.jitter(frame, s.COLOUR_JITTER, torch.Generator().manual_seed(1))
+    change = (jittered.image.float() - frame.image.float()).abs()
+    assert 0 < change.mean() < 6
+    assert torch.equal(jittered.depth, frame.depth)
+    same = s.jitter(frame, 0.0, torch.Generator().manual_seed(1))
+    assert torch.equal(same.image, frame.image)
+
+
+def test_augmentation_flips_half_of_the_time():
+    frame = make()
+    flips = sum(
+        torch.equal(s.augment(frame, s.seeded(0, i)).depth, frame.depth.flip(-1))
+        for i in range(400)
+    )
+    assert 200 - 4 * 10 < flips < 200 + 4 * 10  # four standard errors
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_points_are_the_same_on_any_number_of_workers(training):
+    frames = WithPoints(Some(), sparse.parse("20"), seed=5, training=training)
+    once = [frames[i] for i in range(8)]
+    for workers in (0, 2):
+        loader = DataLoader(frames, batch_size=4, num_workers=workers)
+        batches = list(loader)
+        assert isinstance(batches[0], s.Sample)
+        together = torch.cat([batch.sparse for batch in batches])
+        assert torch.equal(together, torch.stack([f.sparse for f in once]))
+    assert all((f.sparse > 0).sum() == 20 for f in once)
+    assert all(torch.equal(f.sparse[f.sparse > 0], f.depth[f.sparse > 0]) for f in once)
+
+
+def test_another_epoch_or_seed_draws_other_points():
+    frames = WithPoints(Some(), sparse.parse("20"), seed=5)
+    draws = [frames[0], frames.at_epoch(1)[0], WithPoints(Some(), sparse.parse("20"), seed=6)[0]]
+    assert len({tuple((d.sparse > 0).flatten().tolist()) for d in draws}) == 3
+    assert torch.equal(frames[0].sparse, frames.at_epoch(0)[0].sparse)
+
+
+def test_noise_and_outliers_come_on_top():
+    clean = WithPoints(Some(), sparse.parse("50%"), seed=5)[0]
+    noisy = WithPoints(Some(), sparse.parse("50%"), seed=5, noise=0.1)[0]
+    at = clean.sparse > 0
+    assert torch.equal(at, noisy.sparse > 0)
+    spread = (noisy.sparse[at] / clean.sparse[at]).log().std()
+    assert spread == pytest.approx(0.1, rel=0.2)
+
+
+def test_sizes_that_differ_are_named():
+    frame = make()._replace(depth=torch.ones(1, 3, 4))
+    with pytest.raises(ValueError, match=r"frame0: image, depth .* are \[6, 8\], \[3, 4\]"):
+        s.check_sizes(frame)
