@@ -22,6 +22,8 @@ lint: $(STAMP)  ## style and types
 
 bench: $(STAMP)  ## speed and memory, as ratios measured side by side
 	PYTHONPATH=tests $(BIN)/python benchmarks/core.py
+	$(BIN)/python benchmarks/scaffold.py
+	$(BIN)/python benchmarks/data.py
 
 clean:
 	rm -rf $(VENV)

@@ -82,7 +82,8 @@ def halve(sample: Sample) -> Sample:
     """Half the size: colours are averaged, depths are picked, never interpolated.
 
     Each 2x2 block keeps the first depth measured in it, in reading order, so that a point of a
-    sparse sensor survives and no depth lies between two surfaces. An odd last row or column is dropped.
+    sparse sensor survives and no depth lies between two surfaces. An odd last row or column is
+    dropped.
     """
     height, width = (n // 2 * 2 for n in sample.image.shape[1:])
     even = crop(sample, slice(0, height), slice(0, width))

@@ -18,7 +18,7 @@ from deepbasis.data.sample import Sample, make_intrinsics
 from deepbasis.data.worlds import roads, rooms
 from deepbasis.data.worlds.photo import develop, let_it_rain
 from deepbasis.data.worlds.render import Tracer, trace
-from deepbasis.data.worlds.scene import Array, Camera, Reach, Scene
+from deepbasis.data.worlds.scene import Array, Camera, Reach
 
 DEFAULT_SIZE = {"rooms": (240, 320), "roads": (160, 512)}
 # Frames taken in one street, some metres apart, since building it takes as long as a frame.
@@ -97,36 +97,36 @@ def render_room(seed: int, index: int, size: tuple[int, int], variant: str = "cl
     rng = np.random.default_rng([1, seed, index])
     room = rooms.make_room(rng)
     views = (rooms.hold_camera(room, rng) for _ in range(TRIES))
-    camera, image, depth = first_free_view(room.scene, views, size, rng, rooms.REACH)
+    camera, image, depth = first_free_view(Tracer(room.scene), views, size, rng, rooms.REACH)
     return take(camera, image, depth, rng)
 
 
 @lru_cache(maxsize=1)
-def _street(seed: int, number: int) -> roads.Street:
-    return roads.make_street(np.random.default_rng([2, seed, number]))
+def _street(seed: int, number: int) -> tuple[roads.Street, Tracer]:
+    street = roads.make_street(np.random.default_rng([2, seed, number]))
+    return street, Tracer(street.scene)
 
 
 def render_road(seed: int, index: int, size: tuple[int, int], variant: str = "clone") -> Rendering:
     """A few frames along each street."""
-    street = _street(seed, index // FRAMES_A_STREET)
+    street, tracer = _street(seed, index // FRAMES_A_STREET)
     weather = roads.VARIANTS[variant]
     rng = np.random.default_rng([3, seed, index])
     scene, camera = roads.under(street, weather)
     metres = METRES_A_FRAME * (index % FRAMES_A_STREET)
     views = (roads.along(street, camera, metres + step) for step in range(TRIES))
-    camera, image, depth = first_free_view(scene, views, size, rng, roads.REACH)
+    camera, image, depth = first_free_view(tracer.under(scene), views, size, rng, roads.REACH)
     return take(camera, let_it_rain(image, rng) if weather.rain else image, depth, rng)
 
 
 def first_free_view(
-    scene: Scene,
+    tracer: Tracer,
     views: Iterable[Camera],
     size: tuple[int, int],
     rng: np.random.Generator,
     reach: Reach,
 ) -> tuple[Camera, Array, Array]:
     """The first of some views in which nothing is too near, or the last; its image and depth."""
-    tracer = Tracer(scene)
     for camera in views:
         image, depth = trace(tracer, camera, size, rng)
         if (depth < reach.nearest).mean() < TOO_NEAR and np.median(depth) > reach.typical:

@@ -2,13 +2,13 @@
 """Write rendered frames to a folder that the `Folder` reader reads back."""
 
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 
 from deepbasis.data.files import whole
 from deepbasis.data.formats import write_depth_png
-from deepbasis.data.worlds import Worlds
+from deepbasis.data.worlds import FRAMES_A_STREET, Worlds
 
 # Depth is stored as round(scale x metres) in 16 bits: to 0.2 mm up to 13 m, to 1.25 mm up to 81 m.
 DEPTH_SCALE = {"rooms": 5000.0, "roads": 800.0}
@@ -37,6 +37,12 @@ def write_frame(frames: Worlds, index: int, out: Path) -> None:
         file.write(made.jpeg)
 
 
+def write_frames(frames: Worlds, indices: list[int], out: Path) -> None:
+    """Render a few frames."""
+    for index in indices:
+        write_frame(frames, index, out)
+
+
 def export(frames: Worlds, out: Path, workers: int = 1) -> Iterator[int]:
     """Write all frames that are not there yet; yields each one's number once it is.
 
@@ -51,20 +57,16 @@ def export(frames: Worlds, out: Path, workers: int = 1) -> Iterator[int]:
             write_frame(frames, index, out)
             yield index
         return
+    # Frames of one street go to one worker, which builds it once.
+    parts = [missing[i : i + FRAMES_A_STREET] for i in range(0, len(missing), FRAMES_A_STREET)]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        waiting: dict[Future[None], int] = {}
-        for index in missing:
-            waiting[pool.submit(write_frame, frames, index, out)] = index
-            if len(waiting) >= 4 * workers:
-                yield from _collect(waiting)
-        while waiting:
-            yield from _collect(waiting)
-
-
-def _collect(waiting: dict[Future[None], int]) -> Iterator[int]:
-    for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-        future.result()
-        yield waiting.pop(future)
+        waiting = {pool.submit(write_frames, frames, part, out): part for part in parts}
+        try:
+            for done in as_completed(waiting):
+                done.result()
+                yield from waiting[done]
+        finally:
+            pool.shutdown(cancel_futures=True)  # whoever stops listening wants no more frames
 
 
 def _claim(frames: Worlds, out: Path) -> None:

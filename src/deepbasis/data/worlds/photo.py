@@ -14,14 +14,14 @@ def develop(image: Array, rng: np.random.Generator, *, exposure: float, grain: f
     """Linear image to 8 bits, as a cheap camera does it."""
     height, width = image.shape[:2]
     image = image * exposure / (np.quantile(image.mean(-1), 0.85) + 1e-6)
-    image = image * rng.uniform(0.9, 1.1, 3)  # white balance
-    y, x = np.indices((height, width)) / max(height, width)
+    image = image * rng.uniform(0.9, 1.1, 3).astype(np.float32)  # white balance
+    y, x = np.indices((height, width), dtype=np.float32) / max(height, width)
     radius = (x - x.mean()) ** 2 + (y - y.mean()) ** 2
     image = image * (1 - rng.uniform(0, 0.8) * radius)[..., None]
     image = gaussian_filter(image, (blur := rng.uniform(0.2, 0.7), blur, 0))
     image = np.clip(image, 0, None) ** (1 / 2.2)
     image = image / (1 + np.clip(image - 0.8, 0, None))  # highlights roll off
-    noise = grain * gaussian_filter(rng.normal(size=image.shape), (0.5, 0.5, 0)) * 2
+    noise = grain * gaussian_filter(rng.standard_normal(image.shape, np.float32), (0.5, 0.5, 0)) * 2
     return (np.clip(image + noise, 0, 1) * 255).round().astype(np.uint8)
 
 

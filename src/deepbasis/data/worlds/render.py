@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scene to image and exact depth: Embree casts the rays, numpy shades what they hit."""
 
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ SKIN = 2e-3
 # sees every sample once, so that it is free of noise where the surface is the same.
 TILE = 7
 # Where the further rays of a pixel on an edge go, rows and columns from its centre.
-WITHIN_A_PIXEL = ((-0.3, 0.1), (0.1, 0.35), (0.25, -0.3))
+WITHIN_A_PIXEL = ((-0.3, 0.25), (0.3, -0.25))
 # Cosine of the angle between two places of a shape that count as one surface.
 SAME_DIRECTION = 0.98
 # Exponent of the highlights on glossy surfaces.
@@ -50,12 +51,18 @@ class Tracer:
         self.embree = EmbreeScene()
         TriangleMesh(self.embree, corners)
 
+    def under(self, scene: Scene) -> "Tracer":
+        """The same shapes in other light and other materials, without building them anew."""
+        other = copy(self)
+        other.scene, other.palette = scene, Palette(scene.materials)
+        return other
+
     def blocked(self, start: Array, ray: Array, reach: Array) -> Array:
         """Whether something is met within `reach` of each ray's length."""
         hit = self.embree.run(
-            start.astype(np.float32),
-            ray.astype(np.float32),
-            dists=reach.astype(np.float32),
+            start.astype(np.float32, copy=False),
+            ray.astype(np.float32, copy=False),
+            dists=reach.astype(np.float32, copy=False),
             query="OCCLUDED",
         )
         found: Array = hit >= 0
@@ -63,7 +70,9 @@ class Tracer:
 
     def hits(self, start: Array, ray: Array) -> "Hits":
         """First surface on each ray."""
-        out = self.embree.run(start.astype(np.float32), ray.astype(np.float32), output=1)
+        out = self.embree.run(
+            start.astype(np.float32, copy=False), ray.astype(np.float32, copy=False), output=1
+        )
         prim, met = out["primID"], out["primID"] >= 0
         prim = np.where(met, prim, 0)
         u, v = out["u"][:, None], out["v"][:, None]
@@ -192,7 +201,7 @@ def trace(
 ) -> tuple[Array, Array]:
     """Linear image, h w 3, and z-depth, h w, infinite where nothing was met.
 
-    Depth is that of the pixels' centres. Pixels on an edge get three more rays for their colour,
+    Depth is that of the pixels' centres. Pixels on an edge get two more rays for their colour,
     as a lens would mix it.
     """
     height, width = size
@@ -203,8 +212,10 @@ def trace(
     image, hits = shade(tracer, start, camera.rays(rows, columns, size), soft)
     edge = find_edges(hits, size)
     rays = [camera.rays(rows[edge] + r, columns[edge] + c, size) for r, c in WITHIN_A_PIXEL]
-    three = np.concatenate([start[edge]] * 3), np.concatenate(rays)
-    image[edge] = (image[edge] + shade(tracer, *three)[0].reshape(3, -1, 3).sum(0)) / 4
+    more = len(rays)
+    start = np.concatenate([start[edge]] * more)
+    colours = shade(tracer, start, np.concatenate(rays))[0].reshape(more, -1, 3)
+    image[edge] = (image[edge] + colours.sum(0)) / (1 + more)
     return image.reshape(height, width, 3), hits.distance.reshape(size)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What stands in a street. Each piece is a list of (shape, material) on z = 0 around the origin."""
 
+from dataclasses import dataclass
 from functools import cache
 from math import pi
 
@@ -25,70 +26,66 @@ def paint(
     return Material(texture, first, (red, green, blue), scale, gloss, 0.0, int(rng.integers(2**31)))
 
 
+@dataclass(frozen=True)
+class Model:
+    """A kind of car: length, width and height in metres, and its shape in shares of them."""
+
+    length: float
+    width: float
+    height: float
+    waist: float
+    """Height of the bonnet."""
+    cabin: tuple[float, float, float, float]
+    """From its foot at the back over the roof to its foot in front, in half lengths."""
+
+
+MODELS = (
+    Model(4.0, 1.75, 1.5, 0.52, (-0.92, -0.75, 0.05, 0.4)),  # hatchback
+    Model(4.6, 1.8, 1.42, 0.52, (-0.7, -0.4, 0.1, 0.45)),  # saloon
+    Model(5.2, 1.95, 2.2, 0.42, (-0.99, -0.97, 0.55, 0.75)),  # van
+    Model(8.0, 2.4, 3.2, 0.42, (-1.0, -1.0, 0.6, 0.65)),  # lorry
+)
+HOW_OFTEN = (0.4, 0.35, 0.18, 0.07)
+GLASS = Material("plain", (0.03, 0.035, 0.04), gloss=0.9)
+
+
 def car(rng: Rng) -> Piece:
-    """Hatchback, saloon, van or lorry, along y, its front ahead."""
-    kind = rng.choice(["hatchback", "saloon", "van", "lorry"], p=[0.4, 0.35, 0.18, 0.07])
-    size = {
-        "hatchback": (4.0, 1.75, 1.5),
-        "saloon": (4.6, 1.8, 1.42),
-        "van": (5.2, 1.95, 2.2),
-        "lorry": (8.0, 2.4, 3.2),
-    }
-    length, width, height = np.array(size[str(kind)]) * rng.uniform(0.92, 1.08)
-    n, waist = length / 2, 0.52 * height if kind in ("hatchback", "saloon") else 0.42 * height
-    roof = {
-        "hatchback": (-0.92, -0.75, 0.05, 0.4),
-        "saloon": (-0.7, -0.4, 0.1, 0.45),
-        "van": (-0.99, -0.97, 0.55, 0.75),
-        "lorry": (-1.0, -1.0, 0.6, 0.65),
-    }[str(kind)]
-    body = prism([(-n, 0.3), (n, 0.3), (n, waist * 0.75), (n * 0.5, waist), (-n, waist)], width)
-    cabin = prism(
-        [(roof[0] * n, waist), (roof[3] * n, waist), (roof[2] * n, height), (roof[1] * n, height)],
-        width * 0.86,
-    )
-    glass = prism(
-        [
-            (roof[0] * n * 0.93, waist + 0.03),
-            (roof[3] * n * 0.93, waist + 0.03),
-            (roof[2] * n * 0.9, height - 0.1),
-            (roof[1] * n * 0.93, height - 0.1),
-        ],
-        width * 0.875,
-    )
-    front = box(0.02, width * 0.7, height - waist - 0.15).turned(
-        -0.6 if kind != "van" else -0.35, "y"
-    )
-    wheels = joined(
-        [
-            cylinder(0.32, 0.22)
-            .turned(pi / 2, "x")
-            .moved(x * n * 0.62, y * (width / 2) + 0.1, 0.32)
-            for x in (-1, 1)
-            for y in (-1, 1)
-        ]
-    )
-    lights = joined(
-        [
-            box(0.06, 0.3, 0.14).moved(x * n, y * width * 0.36, waist * 0.72)
-            for x in (-1, 1)
-            for y in (-1, 1)
-        ]
-    )
-    tail = joined([box(0.07, 0.22, 0.16).moved(-n, y * width * 0.4, waist * 0.75) for y in (-1, 1)])
-    plate = box(0.06, 0.5, 0.12).moved(-n, 0, 0.55) + box(0.06, 0.5, 0.12).moved(n, 0, 0.5)
-    dark = Material("plain", (0.03, 0.035, 0.04), gloss=0.9)
-    lacquer = paint(rng, "plain", 0.03, 0.8, 3.0, gloss=0.6)
-    pieces = [
-        (body + cabin, lacquer),
-        (glass, dark),
-        (front.moved(roof[3] * n * 0.8, 0, waist + 0.05), dark),
-        (wheels, Material("plain", (0.03, 0.03, 0.03))),
-        (lights, Material("plain", (0.7, 0.7, 0.65), gloss=0.5)),
-        (tail, Material("plain", (0.4, 0.02, 0.02), gloss=0.5)),
-        (plate, Material("plain", (0.7, 0.7, 0.6))),
+    """One of a few models, along y, its front ahead."""
+    model = MODELS[int(rng.choice(len(MODELS), p=HOW_OFTEN))]
+    size = rng.uniform(0.92, 1.08, 3)
+    length, width, height = size * [model.length, model.width, model.height]
+    half, waist = length / 2, model.waist * height
+    lower = [(-half, 0.3), (half, 0.3), (half, waist * 0.75), (half * 0.5, waist), (-half, waist)]
+    back, rear, front, foot = (share * half for share in model.cabin)
+    upper = [(back, waist), (foot, waist), (front, height), (rear, height)]
+    panes = [(0.93 * x, z + (0.03 if z == waist else -0.1)) for x, z in upper]
+    screen = box(0.02, width * 0.7, height - waist - 0.15).turned(-0.5, "y")
+    pieces: Piece = [
+        (
+            prism(lower, width) + prism(upper, width * 0.86),
+            paint(rng, "plain", 0.03, 0.8, 3.0, 0.6),
+        ),
+        (prism(panes, width * 0.875), GLASS),
+        (screen.moved(foot * 0.8, 0, waist + 0.05), GLASS),
+        *fittings(half, width, waist),
     ]
     return [(shape.turned(pi / 2), look) for shape, look in pieces]
+
+
+def fittings(half: float, width: float, waist: float) -> Piece:
+    """Wheels, lights and number plates of a car along x."""
+    ends = [(x, y) for x in (-1, 1) for y in (-1, 1)]
+    wheel = cylinder(0.32, 0.22).turned(pi / 2, "x")
+    wheels = [wheel.moved(x * half * 0.62, y * width / 2 + 0.1, 0.32) for x, y in ends]
+    lamps = [box(0.06, 0.3, 0.14).moved(x * half, y * width * 0.36, waist * 0.72) for x, y in ends]
+    tail = [box(0.07, 0.22, 0.16).moved(-half, y * width * 0.4, waist * 0.75) for y in (-1, 1)]
+    plates = [box(0.06, 0.5, 0.12).moved(x * half, 0, 0.5) for x in (-1, 1)]
+    return [
+        (joined(wheels), Material("plain", (0.03, 0.03, 0.03))),
+        (joined(lamps), Material("plain", (0.7, 0.7, 0.65), gloss=0.5)),
+        (joined(tail), Material("plain", (0.4, 0.02, 0.02), gloss=0.5)),
+        (joined(plates), Material("plain", (0.7, 0.7, 0.6))),
+    ]
 
 
 def tree(rng: Rng) -> Piece:
