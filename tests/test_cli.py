@@ -47,6 +47,18 @@ def test_same_seed_same_numbers_other_seed_other_numbers(monkeypatch, capsys, tm
         (["demo", "--out", "nowhere/x.png"], "the folder nowhere does not exist; make it first"),
         (["demo", "--out", "x.txt"], "does not end in .png, .pdf or .svg; name a picture file"),
         (["reproduce", "noise-term", "--out", "nowhere"], "--out nowhere is not a folder"),
+        (
+            ["render", "rooms", "--out", "x", "--count", "0"],
+            "--count 0 and --workers 1 must be at least 1",
+        ),
+        (
+            ["render", "roads", "--out", "x", "--variant", "snow"],
+            "roads has no variant 'snow'; it has clone",
+        ),
+        (
+            ["render", "rooms", "--out", "x", "--size", "8", "8"],
+            "too small; render at least 16 x 16",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(
@@ -64,6 +76,17 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
 @pytest.mark.parametrize("arguments", [["demo", "--colour"], ["demonstrate"], []])
 def test_unknown_flags_and_commands_exit_with_2(monkeypatch, capsys, arguments):
     assert run(monkeypatch, *arguments) == 2
+
+
+def test_render_writes_a_folder_and_goes_on_where_it_was(monkeypatch, capsys, tmp_path):
+    out = tmp_path / "rooms"
+    for count in ("1", "2"):
+        arguments = ["--out", str(out), "--count", count, "--size", "32", "48"]
+        assert run(monkeypatch, "render", "rooms", *arguments) == 0
+        assert f"{count} frames of rooms" in capsys.readouterr().out
+    assert sorted(p.name for p in (out / "rgb").iterdir()) == ["000000.jpg", "000001.jpg"]
+    assert run(monkeypatch, "render", "roads", "--out", str(out)) == 2
+    assert "choose another folder" in capsys.readouterr().err
 
 
 def test_a_picture_that_cannot_be_written_leaves_nothing_behind(monkeypatch, capsys, tmp_path):

@@ -35,6 +35,11 @@ MUTANTS = [
     ("layer.py", "[image]\n    shape", "[image] * 0\n    shape", "test_layer.py"),
     ("layer.py", "noise_factor * noise_var", "noise_var", "test_layer.py"),
     ("metrics/error.py", "[valid]", "", "metrics"),
+    ("data/sample.py", "[0.5, 0, -0.25]", "[0.5, 0, 0]", "data/test_sample.py"),
+    ("data/sample.py", "argmax(-1, keepdim=True)", "argmin(-1, keepdim=True)", "data/test_sample.py"),
+    ("data/points.py", "seeded(self.seed, self.epoch, index)", "seeded(self.seed, self.epoch)", "data/test_sample.py"),
+    ("data/worlds/scene.py", "[[cy, -sy, 0], [sy, cy, 0], [0, 0, 1]]", "[[cy, sy, 0], [-sy, cy, 0], [0, 0, 1]]", "data/test_worlds.py"),
+    ("data/worlds/render.py", "lit = lit[~tracer", "lit = lit[tracer", "data/test_worlds.py"),
 ]  # fmt: skip
 
 

@@ -117,6 +117,15 @@ def test_another_epoch_or_seed_draws_other_points():
     assert torch.equal(frames[0].sparse, frames.at_epoch(0)[0].sparse)
 
 
+def test_two_frames_alike_get_different_points():
+    class Alike(Some):
+        def __getitem__(self, index: int) -> s.Sample:
+            return make(24, 32)
+
+    frames = WithPoints(Alike(), sparse.parse("20"), seed=5)
+    assert not torch.equal(frames[0].sparse, frames[1].sparse)
+
+
 def test_noise_and_outliers_come_on_top():
     clean = WithPoints(Some(), sparse.parse("50%"), seed=5)[0]
     noisy = WithPoints(Some(), sparse.parse("50%"), seed=5, noise=0.1)[0]
