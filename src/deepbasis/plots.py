@@ -4,15 +4,13 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from deepbasis.data.files import whole
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 def save(figure: "Figure", path: Path) -> None:
     """Write a figure whole or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        figure.savefig(partial, dpi=110, format=path.suffix[1:])
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole(path) as file:
+        figure.savefig(file, dpi=110, format=path.suffix[1:])
