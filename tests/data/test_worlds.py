@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rendered frames: exact depth, the same for the same seed, and read back from their folder."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -154,6 +156,13 @@ def test_a_folder_is_written_read_back_and_resumed(tmp_path, workers):
         torch.testing.assert_close(back[i].depth, frames[i].depth, rtol=0, atol=1.01 * quantum)
         torch.testing.assert_close(back[i].intrinsics, frames[i].intrinsics, rtol=1e-5, atol=0)
     assert not [p for p in tmp_path.rglob("*") if p.name.startswith(".")]
+
+
+def test_without_embree_one_is_told_and_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "embreex.rtcore_scene", None)
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "deepbasis\[worlds\]"'):
+        list(export(Worlds("rooms", 1), tmp_path / "rooms"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_with_another_world_is_refused(tmp_path):

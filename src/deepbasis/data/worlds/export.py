@@ -9,6 +9,7 @@ from pathlib import Path
 from deepbasis.data.files import whole
 from deepbasis.data.formats import write_depth_png
 from deepbasis.data.worlds import FRAMES_A_STREET, Worlds
+from deepbasis.data.worlds.render import import_embree
 
 # Depth is stored as round(scale x metres) in 16 bits: to 0.2 mm up to 13 m, to 1.25 mm up to 81 m.
 DEPTH_SCALE = {"rooms": 5000.0, "roads": 800.0}
@@ -49,6 +50,7 @@ def export(frames: Worlds, out: Path, workers: int = 1) -> Iterator[int]:
     It may be stopped at any moment and called again: what was written is kept and not made anew.
     A folder that holds other frames (another world, seed, variant or size) is refused.
     """
+    import_embree()
     _claim(frames, out)
     missing = [i for i in range(len(frames)) if not frame_paths(out, i)[2].exists()]
     yield from (i for i in range(len(frames)) if frame_paths(out, i)[2].exists())

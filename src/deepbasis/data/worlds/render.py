@@ -3,6 +3,8 @@
 
 from copy import copy
 from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
 
 import numpy as np
 
@@ -24,17 +26,20 @@ SHARPNESS = 40
 OPENNESS_REACH = 0.8
 
 
+def import_embree() -> tuple[ModuleType, ModuleType]:
+    """The two parts of embreex that are used, or how to get them."""
+    try:
+        return import_module("embreex.mesh_construction"), import_module("embreex.rtcore_scene")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            'rendering needs embreex; install it with: pip install "deepbasis[worlds]"'
+        ) from error
+
+
 class Tracer:
     """A scene in Embree."""
 
     def __init__(self, scene: Scene) -> None:
-        try:
-            from embreex.mesh_construction import TriangleMesh
-            from embreex.rtcore_scene import EmbreeScene
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                'rendering needs embreex; install it with: pip install "deepbasis[worlds]"'
-            ) from error
         self.scene, self.palette = scene, Palette(scene.materials)
         # Normal and texture coordinates at each triangle's corners.
         self.corners = np.concatenate(
@@ -48,8 +53,9 @@ class Tracer:
             np.arange(len(scene.shapes)), [len(s.corners) for s in scene.shapes]
         )
         corners = np.concatenate([s.corners for s in scene.shapes]).astype(np.float32)
-        self.embree = EmbreeScene()
-        TriangleMesh(self.embree, corners)
+        mesh_construction, rtcore_scene = import_embree()
+        self.embree = rtcore_scene.EmbreeScene()
+        mesh_construction.TriangleMesh(self.embree, corners)
 
     def under(self, scene: Scene) -> "Tracer":
         """The same shapes in other light and other materials, without building them anew."""
