@@ -18,7 +18,7 @@ SRC = ROOT / "src" / "deepbasis"
 
 # Each may import from those before it, and from no other.
 LAYERS = [
-    "shapes", "fit", "latent", "sparse", "scaffold", "metrics", "pyramid", "layer", "data",
+    "shapes", "fit", "latent", "sparse", "scaffold", "metrics", "nets", "pyramid", "layer", "data",
     "plots", "gallery", "demo", "reproduce", "cli",
 ]  # fmt: skip
 FIT_LAYERS = ["checks", "prior", "linear", "robust", "evidence", "calibration"]

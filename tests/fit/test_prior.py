@@ -36,6 +36,16 @@ def test_two_samples_merged_are_one_that_saw_all(generator):
         assert got == pytest.approx(want)
 
 
+def test_images_may_be_gathered_one_by_one(generator):
+    p, post = gather(3, 30, 5, generator)
+    alone = fit.WeightSample.merge(
+        fit.WeightSample.of(fit.ml(p.phi[i], p.z[i], p.weight[i])) for i in range(3)
+    )
+    together = fit.WeightSample.of(post)
+    torch.testing.assert_close(alone.weights, together.weights)
+    torch.testing.assert_close(alone.noise_cov, together.noise_cov)
+
+
 def test_correction_finds_the_spread_of_the_true_weights(generator):
     """2000 noisy fits of 8 points: the scatter is too wide, the corrected prior is not."""
     p, post = gather(2000, 8, 3, generator, noise=1.5)

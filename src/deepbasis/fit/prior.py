@@ -87,10 +87,10 @@ class WeightSample:
 
     @classmethod
     def of(cls, post: "Posterior") -> "WeightSample":
-        """Gather the fits of one batch, made by `fit.ml`."""
-        weights = post.mean.detach().double().flatten(0, -2)
+        """Gather the fits of one image or batch, made by `fit.ml`."""
+        m = post.mean.shape[-1]
+        weights = post.mean.detach().double().reshape(-1, m)
         count = (post.weight > 0).sum(-1).double()
-        m = weights.shape[-1]
         # The ML noise variance is small by (N - M) / N; both its uses here want the unbiased one.
         unbias = count / (count - m).clamp(min=1)
         cov = post.cov.detach().double() * unbias[..., None, None]

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Feature maps to bases at five scales, coarse to fine (the paper's supplement)."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from deepbasis.shapes import Float
+
+WIDTHS = (256, 192, 128, 64, 32)
+BASES = (2, 4, 8, 16, 32)
+
+
+class Up(nn.Module):
+    """Double the size, join the skip connection, and mix: two convolutions with ELU.
+
+    The paper took ELU because smooth activations give better uncertainty.
+    """
+
+    def __init__(self, into: int, skip: int, out: int) -> None:
+        super().__init__()
+        self.mix = nn.Sequential(
+            nn.Conv2d(into + skip, out, 3, padding=1, bias=False),
+            nn.BatchNorm2d(out),
+            nn.ELU(inplace=True),
+            nn.Conv2d(out, out, 3, padding=1, bias=False),
+            nn.BatchNorm2d(out),
+            nn.ELU(inplace=True),
+        )
+
+    def forward(self, x: Tensor, size: tuple[int, int], skip: Tensor | None) -> Tensor:
+        """Features at `size`."""
+        x = F.interpolate(x, size, mode="bilinear", align_corners=False)
+        return self.mix(x if skip is None else torch.cat([x, skip], 1))
+
+
+class Decoder(nn.Module):
+    """Five steps up, each of which gives some bases."""
+
+    def __init__(self, channels: tuple[int, ...]) -> None:
+        super().__init__()
+        skips = (*channels[-2::-1], 0)  # from the second deepest up; none at full size
+        inputs = (channels[-1], *WIDTHS[:-1])
+        self.up = nn.ModuleList(Up(*sizes) for sizes in zip(inputs, skips, WIDTHS, strict=True))
+        self.bases = nn.ModuleList(
+            nn.Conv2d(width, count, 3, padding=1)
+            for width, count in zip(WIDTHS, BASES, strict=True)
+        )
+
+    def forward(
+        self, features: list[Tensor], size: tuple[int, int]
+    ) -> list[Float[Tensor, "b _ _ _"]]:
+        """Bases at strides 16, 8, 4, 2 and 1 from features at strides 2, 4, 8, 16 and 32."""
+        x, found = features[-1], []
+        for up, basis, skip in zip(self.up, self.bases, [*features[-2::-1], None], strict=True):
+            target = size if skip is None else (skip.shape[2], skip.shape[3])
+            x = up(x, target, skip)
+            found.append(basis(x))
+        return found
