@@ -78,6 +78,14 @@ def test_unknown_flags_and_commands_exit_with_2(monkeypatch, capsys, arguments):
     assert run(monkeypatch, *arguments) == 2
 
 
+def test_models_shows_parameters_and_operations(monkeypatch, capsys):
+    assert run(monkeypatch, "models", "--size", "64", "96") == 0
+    said = capsys.readouterr().out
+    assert "mobilenet_v2 rgb " in said
+    assert "resnet34 rgbd" in said
+    assert said.count(" M ") == said.count(" G\n") == 4
+
+
 def test_render_writes_a_folder_and_goes_on_where_it_was(monkeypatch, capsys, tmp_path):
     out = tmp_path / "rooms"
     for count in ("1", "2"):

@@ -90,7 +90,14 @@ def test_no_file_or_function_is_long_without_a_reason():
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["demo", "--help"], ["reproduce", "--help"], ["render", "--help"]]
+    "arguments",
+    [
+        ["--help"],
+        ["demo", "--help"],
+        ["reproduce", "--help"],
+        ["render", "--help"],
+        ["models", "--help"],
+    ],
 )
 def test_help_imports_no_torch(arguments):
     program = (
@@ -101,7 +108,10 @@ def test_help_imports_no_torch(arguments):
         "assert not heavy, heavy; sys.exit(code)"
     )
     run = subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False
+        [sys.executable, "-c", program, *command, "--help"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert run.returncode == 0, run.stderr
     assert "usage: deepbasis" in run.stdout

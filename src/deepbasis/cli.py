@@ -89,6 +89,27 @@ def render(
     print(f"{count} frames of {world} in {out}")
 
 
+@app.command
+def models(size: tuple[int, int] = (240, 320)) -> None:
+    """Show the networks: parameters and operations for one image.
+
+    Args:
+        size: Height and width of the image in pixels.
+    """
+    if min(size) < 1:
+        raise ValueError(f"--size {size[0]} {size[1]} is not the size of an image")
+    from deepbasis.nets import BasisNet
+    from deepbasis.nets.cost import cost
+    from deepbasis.nets.encoders import ENCODERS
+
+    print(f"network              parameters  operations ({size[0]} x {size[1]} pixels)")
+    for encoder in ENCODERS:
+        for depth_input in (False, True):
+            parameters, flops = cost(BasisNet(encoder, depth_input=depth_input), size)
+            name = f"{encoder} {'rgbd' if depth_input else 'rgb'}"
+            print(f"{name:<20} {parameters / 1e6:8.2f} M {flops / 1e9:9.2f} G")
+
+
 def main() -> None:
     """Run a command; what the user did wrong is said in one sentence, with exit code 2."""
     try:

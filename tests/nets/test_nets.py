@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 
 from deepbasis import BasisFit
 from deepbasis.nets import BasisNet, MobileNetV2, ResNet34, load_encoder_weights
+from deepbasis.nets.cost import cost
 from deepbasis.nets.decoder import BASES
 
 WEIGHTS = Path(__file__).parents[3] / "shared" / "weights" / "mobilenet_v2_imagenet.safetensors"
@@ -130,8 +131,29 @@ def test_no_depth_is_the_same_as_an_empty_scaffold():
 
 
 def test_depth_for_an_rgb_network_and_unknown_choices_are_refused():
+    for option in ("encoder", "normalisation"):
+        with pytest.raises(ValueError, match=f"`{option}` is 'best'; choose one of"):
+            BasisNet(**{option: "best"})
     with pytest.raises(ValueError, match="takes the image alone"):
         BasisNet()(picture(), torch.ones(2, 1, 50, 70), torch.ones(2, 1, 50, 70).bool())
+
+
+def test_cost_is_that_of_the_convolutions_added_up():
+    """Counted a second time, from the shapes that pass through each convolution."""
+    net, found = BasisNet(depth_input=True).eval(), []
+
+    def count_one(conv, inputs, out):
+        per_output = conv.in_channels // conv.groups * conv.kernel_size[0] * conv.kernel_size[1]
+        found.append(2 * out[0].numel() * per_output)
+
+    for module in net.modules():
+        if isinstance(module, torch.nn.Conv2d):
+            module.register_forward_hook(count_one)
+    with torch.no_grad():
+        net(picture(48, 64, batch=1))
+    got = cost(BasisNet(depth_input=True), (48, 64))
+    assert got.flops == sum(found)
+    assert got.parameters == count(net)
 
 
 def test_gradients_pass_through_fit_and_network_as_finite_differences_say():

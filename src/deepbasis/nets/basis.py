@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The basis network: image, and perhaps scaffolded depth, to bases at five scales."""
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
@@ -53,10 +51,10 @@ class BasisNet(nn.Module):
 
     def __init__(
         self,
-        encoder: Literal["mobilenet_v2", "resnet34"] = "mobilenet_v2",
+        encoder: str = "mobilenet_v2",
         *,
         depth_input: bool = False,
-        normalisation: Literal["imagenet", "symmetric"] = "imagenet",
+        normalisation: str = "imagenet",
     ) -> None:
         super().__init__()
         for option, value, known in (
