@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bases at several scales, read at points and at pixels without ever being built at full size."""
+"""Bases at several scales, read at points and at pixels as if they were of full size."""
 
 from collections.abc import Sequence
 
@@ -17,8 +17,8 @@ class Pyramid:
     """Bases at several scales, read as if upsampled to one size, with the constant 1 in front.
 
     Bilinear interpolation is separable. Columns are interpolated once, for every scale; rows only
-    where they are read, by the same two taps for a point and for a block of pixels. So nothing of
-    full size is built, and a point's bases are those of its pixel.
+    where they are read, by the same two taps for a point and for a block of pixels. So a
+    point's bases are those of its pixel, and no more is built than is read.
     """
 
     def __init__(self, scales: Sequence[Float[Tensor, "b _ _ _"]], size: tuple[int, int]) -> None:

@@ -25,7 +25,8 @@ class Precisions(NamedTuple):
 
 @dataclass(frozen=True)
 class Counts:
-    """Observations and squares that enter a precision besides its own: the hyperprior's.
+    """How many observations each precision rests on, its own and the hyperprior's, and the squares
+    that the hyperprior adds to them.
 
     A Gamma of shape s and rate r acts like 2 s observations whose squares sum to 2 r. Where nothing
     at all is observed, one made-up observation holds the precision at its start, 1.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Huber's weights: a point far from the rest pulls no harder than one at the threshold.
 
-Huber, Robust Statistics (1981): section 7.8 for the weights, and his "proposal 2" for the noise,
-which clips the residuals before it squares them, so that no outlier can inflate it.
+Huber, Robust Statistics (1981): his weights, and his "proposal 2" for the noise, which
+clips the residuals before it squares them, so that no outlier can inflate it.
 """
 
 import math
@@ -15,7 +15,7 @@ from deepbasis.fit.checks import Points
 from deepbasis.fit.linear import Posterior, residual
 from deepbasis.shapes import Float
 
-# Each round shrinks what is left of an outlier's pull by a factor of ten or so.
+# As many for every image, so that an image's fit does not depend on its batch.
 ROUNDS = 10
 
 
