@@ -20,7 +20,7 @@ class Prediction(NamedTuple):
     noise_var: Float[Tensor, "b 1 h w"]
 
 
-class Points(NamedTuple):
+class Measurements(NamedTuple):
     """Measurements of a batch, padded with weight 0 to the largest count."""
 
     row: Int[Tensor, "b n"]
@@ -31,7 +31,7 @@ class Points(NamedTuple):
 
 def gather_points(
     sparse: Float[Tensor, "b 1 h w"], weight: Float[Tensor, "b 1 h w"] | None = None
-) -> Points:
+) -> Measurements:
     """Find the measurements in sparse depth maps; 0, NaN and infinity mean none."""
     _check_sparse(sparse, weight)
     image, _, row, column = latent.measured(sparse).nonzero(as_tuple=True)
@@ -44,7 +44,7 @@ def gather_points(
 
     depth = sparse[image, 0, row, column]
     trust = torch.ones_like(depth) if weight is None else weight[image, 0, row, column]
-    return Points(pad(row), pad(column), pad(latent.to_latent(depth)), pad(trust))
+    return Measurements(pad(row), pad(column), pad(latent.to_latent(depth)), pad(trust))
 
 
 class BasisFit(nn.Module):
@@ -117,7 +117,7 @@ class BasisFit(nn.Module):
         bases: Tensor | Sequence[Tensor],
         sparse: Float[Tensor, "b 1 h w"],
         weight: Float[Tensor, "b 1 h w"] | None = None,
-    ) -> tuple[Pyramid, Points]:
+    ) -> tuple[Pyramid, Measurements]:
         """First third of `forward`: the bases, readable at any pixel, and the measurements."""
         points = gather_points(sparse, weight)
         scales = [bases] if isinstance(bases, Tensor) else list(bases)
@@ -126,7 +126,7 @@ class BasisFit(nn.Module):
         height, width = sparse.shape[-2:]
         return Pyramid([scale.to(at_least_float32) for scale in scales], (height, width)), points
 
-    def posterior(self, pyramid: Pyramid, points: Points) -> fit.Posterior:
+    def posterior(self, pyramid: Pyramid, points: Measurements) -> fit.Posterior:
         """Second third of `forward`: the posterior of the weights."""
         phi = pyramid.at(points.row, points.column)
         z, weight = points.z.to(phi.dtype), points.weight.to(phi.dtype)
