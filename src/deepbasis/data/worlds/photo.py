@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What happens to light between the scene and the file."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
-Array = NDArray[Any]
+from deepbasis.data.worlds.shapes import Array
 
 
 def develop(image: Array, rng: np.random.Generator, *, exposure: float, grain: float) -> Array:

@@ -2,15 +2,12 @@
 """What there is to see, and who looks. Metres and radians; x right, y forward, z up."""
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from deepbasis.data.worlds.shapes import Shape
+from deepbasis.data.worlds.shapes import Array, Shape
 from deepbasis.data.worlds.textures import Material
-
-Array = NDArray[Any]
 
 
 class Reach(NamedTuple):

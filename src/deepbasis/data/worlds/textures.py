@@ -3,12 +3,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from deepbasis.data.worlds.shapes import Array
 
 
 @dataclass(frozen=True)
