@@ -18,7 +18,8 @@ from deepbasis.data.sample import Sample, make_intrinsics
 from deepbasis.data.worlds import roads, rooms
 from deepbasis.data.worlds.photo import develop, let_it_rain
 from deepbasis.data.worlds.render import Tracer, trace
-from deepbasis.data.worlds.scene import Array, Camera, Reach
+from deepbasis.data.worlds.scene import Camera, Reach
+from deepbasis.data.worlds.shapes import Array
 
 DEFAULT_SIZE = {"rooms": (240, 320), "roads": (160, 512)}
 # Frames taken in one street, some metres apart, since building it takes as long as a frame.

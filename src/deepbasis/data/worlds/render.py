@@ -8,7 +8,8 @@ from types import ModuleType
 
 import numpy as np
 
-from deepbasis.data.worlds.scene import Array, Camera, Scene
+from deepbasis.data.worlds.scene import Camera, Scene
+from deepbasis.data.worlds.shapes import Array
 from deepbasis.data.worlds.textures import Palette
 
 # A shadow ray starts this far, in metres, from the surface it leaves.
