@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import deepbasis
-from deepbasis import fit, latent, metrics
+from deepbasis import fit, latent, metrics, nets
 
 ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src" / "deepbasis"
@@ -61,14 +61,15 @@ def test_imports_only_point_down(folder, layers):
 def test_public_names_are_guarded():
     """Change this list only together with CHANGELOG.md: users build on these names."""
     assert sorted(deepbasis.__all__) == [
-        "BasisFit", "data", "fit", "latent", "metrics", "scaffold", "sparse",
+        "BasisFit", "data", "fit", "latent", "metrics", "nets", "scaffold", "sparse",
     ]  # fmt: skip
     assert sorted(fit.__all__) == [
         "Gamma", "Hyperprior", "JitterWarning", "Posterior", "Prior", "WeightSample",
         "evidence", "laplace_factor", "ml", "nees", "posterior", "two_term",
     ]  # fmt: skip
     assert sorted(metrics.__all__) == ["coverage", "mae", "nees", "rmse"]
-    for module in (deepbasis, fit, metrics):
+    assert sorted(nets.__all__) == ["BasisNet", "MobileNetV2", "ResNet34", "load_encoder_weights"]
+    for module in (deepbasis, fit, metrics, nets):
         assert set(module.__all__) <= set(dir(module))
         assert all(getattr(module, name).__doc__ for name in module.__all__)
     public = {name for name in vars(latent) if name.islower() and not name.startswith("_")}

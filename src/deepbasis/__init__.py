@@ -5,10 +5,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0.dev0"
-__all__ = ["BasisFit", "data", "fit", "latent", "metrics", "scaffold", "sparse"]
+__all__ = ["BasisFit", "data", "fit", "latent", "metrics", "nets", "scaffold", "sparse"]
 
 if TYPE_CHECKING:
-    from deepbasis import data, fit, latent, metrics, scaffold, sparse
+    from deepbasis import data, fit, latent, metrics, nets, scaffold, sparse
     from deepbasis.layer import BasisFit
 
 
