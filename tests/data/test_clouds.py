@@ -5,6 +5,7 @@ import struct
 
 import numpy as np
 import pytest
+import trimesh
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -97,7 +98,6 @@ def test_ply_comes_back_to_the_bit(tmp_path, dtype):
 
 
 def test_an_independent_reader_agrees(tmp_path):
-    trimesh = pytest.importorskip("trimesh")
     write_ply(tmp_path / "c.ply", XYZ.astype(np.float32), np.full((2, 3), 9, np.uint8))
     cloud = trimesh.load(tmp_path / "c.ply")
     np.testing.assert_array_equal(cloud.vertices, XYZ.astype(np.float32))

@@ -130,8 +130,8 @@ def test_a_variant_changes_light_and_weather_but_not_the_scene():
     assert torch.equal(clone.depth, fog.depth)
     assert (clone.image.float() - sunset.image.float()).abs().mean() > 5
     assert not torch.equal(clone.depth, turned.depth)
-    near, far = (fog.image.float().std((1, 2)).mean() for fog in (clone, fog))
-    assert far < near  # fog takes contrast away
+    clear, veiled = (frame.image.float().std((1, 2)).mean() for frame in (clone, fog))
+    assert veiled < clear  # fog takes contrast away
 
 
 def test_a_room_is_never_seen_from_inside_its_furniture():
