@@ -5,17 +5,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0.dev0"
-__all__ = ["BasisFit", "data", "fit", "latent", "metrics", "nets", "scaffold", "sparse"]
+__all__ = ["BasisFit", "data", "fit", "latent", "load", "metrics", "nets", "scaffold", "sparse"]
+
+HOMES = {"BasisFit": "deepbasis.layer", "load": "deepbasis.model"}
 
 if TYPE_CHECKING:
     from deepbasis import data, fit, latent, metrics, nets, scaffold, sparse
     from deepbasis.layer import BasisFit
+    from deepbasis.model import load
 
 
 def __getattr__(name: str) -> Any:
     """Import on first use, so that `deepbasis --help` does not wait for torch."""
-    if name == "BasisFit":
-        return import_module("deepbasis.layer").BasisFit
+    if name in HOMES:
+        return getattr(import_module(HOMES[name]), name)
     if name in __all__:
         return import_module(f"deepbasis.{name}")
     raise AttributeError(f"module 'deepbasis' has no attribute {name!r}")

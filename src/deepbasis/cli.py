@@ -3,16 +3,15 @@
 
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 
 import deepbasis
+from deepbasis.methods import METHODS
+from deepbasis.train.config import TrainConfig, read_preset
 
-app = tyro.extras.SubcommandApp()
 
-
-@app.command
 def demo(out: Path = Path("demo.png"), seed: int = 0) -> None:
     """Fit the built-in example: depth and error bars of a wall with a step, from 40 points.
 
@@ -29,7 +28,6 @@ def demo(out: Path = Path("demo.png"), seed: int = 0) -> None:
     run(out, seed)
 
 
-@app.command
 def reproduce(
     target: tyro.conf.Positional[Literal["noise-term", "worlds"]],
     out: Path = Path(),
@@ -52,7 +50,6 @@ def reproduce(
     write(out, seed)
 
 
-@app.command
 def render(
     world: tyro.conf.Positional[Literal["rooms", "roads"]],
     out: Path,
@@ -89,9 +86,8 @@ def render(
     print(f"{count} frames of {world} in {out}")
 
 
-@app.command
 def models(size: tuple[int, int] = (240, 320)) -> None:
-    """Show the networks: parameters and operations for one image.
+    """Show the networks, with parameters and operations for one image, and the methods.
 
     Args:
         size: Height and width of the image in pixels.
@@ -108,15 +104,79 @@ def models(size: tuple[int, int] = (240, 320)) -> None:
             parameters, flops = cost(BasisNet(encoder, depth_input=depth_input), size)
             name = f"{encoder} {'rgbd' if depth_input else 'rgb'}"
             print(f"{name:<20} {parameters / 1e6:8.2f} M {flops / 1e9:9.2f} G")
+    print("\nmethod         trainings  copies  passes  aleatoric  epistemic")
+    for name, recipe in METHODS.items():
+        numbers = f"{recipe.trainings:9} {recipe.copies:7} {recipe.passes:7}"
+        knows = ("yes" if known else "no" for known in (recipe.aleatoric, recipe.epistemic))
+        print(f"{name:<14} {numbers} {next(knows):>10} {next(knows):>10}  {recipe.summary}")
+
+
+def train(config: TrainConfig) -> None:
+    """Train a network, learn its prior and calibrate its variance, into one model file.
+
+    Stop it when you like (Ctrl-C) and call it again with --resume: it goes on where it was.
+    """
+    try:
+        from deepbasis.train.run import train as run
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f'training needs {error.name}: pip install "deepbasis[train]"'
+        ) from error
+    from deepbasis.train.loop import Stopped
+    from deepbasis.train.report import print_report
+
+    try:
+        print_report(run(config))
+    except Stopped as stopped:
+        message, number = stopped.args
+        print(f"deepbasis: {message}", file=sys.stderr)
+        sys.exit(128 + number)  # as shells report a process that a signal ended
+
+
+def make_app(arguments: list[str]) -> tyro.extras.SubcommandApp:
+    """All commands; the defaults of `train` come from the preset that the arguments name."""
+    app = tyro.extras.SubcommandApp()
+    for command in (demo, reproduce, render, models):
+        app.command(command)
+    settings = TrainConfig()
+    if arguments[:1] == ["train"] and (name := _find_preset(arguments)) is not None:
+        settings = read_preset(name)
+
+    def with_preset(
+        config: Annotated[TrainConfig, tyro.conf.OmitArgPrefixes] = settings,
+    ) -> None:
+        train(config)
+
+    with_preset.__doc__ = train.__doc__
+    app.command(name="train")(with_preset)
+    return app
+
+
+def _find_preset(arguments: list[str]) -> str | None:
+    for here, after in zip(arguments, [*arguments[1:], ""], strict=True):
+        if here == "--preset":
+            return after
+        if here.startswith("--preset="):
+            return here.removeprefix("--preset=")
+    return None
 
 
 def main() -> None:
     """Run a command; what the user did wrong is said in one sentence, with exit code 2."""
     try:
+        app = make_app(sys.argv[1:])
         app.cli(prog="deepbasis", description=deepbasis.__doc__)
     except (ValueError, OSError, ModuleNotFoundError) as error:
-        print(f"deepbasis: {error}", file=sys.stderr)
+        print(f"deepbasis: {_sentence(error)}", file=sys.stderr)
         sys.exit(2)
+
+
+def _sentence(error: Exception) -> str:
+    """What an error says; one from a data loader's worker hides it below a traceback."""
+    text = str(error)
+    if "Original Traceback" in text:
+        return text.strip().rpartition("\n")[2].partition(": ")[2]
+    return text
 
 
 if __name__ == "__main__":

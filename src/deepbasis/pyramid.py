@@ -50,6 +50,15 @@ class Pyramid:
             parts.append(_read_rows(scale, taps, start, stop))
         return torch.cat(parts, 1).flatten(2)
 
+    def combine(self, weights: Float[Tensor, "b m"]) -> Float[Tensor, "b h w"]:
+        """Weighted sum of all bases at every pixel: each scale is summed before it is upsampled."""
+        total = weights[:, :1, None].expand(-1, *self.size)
+        shares = torch.split(weights[:, 1:], [scale.shape[1] for scale in self.scales], 1)
+        for scale, taps, share in zip(self.scales, self.taps, shares, strict=True):
+            part = torch.einsum("bchw,bc->bhw", scale, share)[:, None]
+            total = total + _read_rows(part, taps, 0, self.size[0])[:, 0]
+        return total
+
     def rows_into(self, out: Float[Tensor, "b m _ w"], start: int, stop: int) -> None:
         """`rows` without allocating them: write to `out`, whose first channel is left as it is."""
         channels = torch.split(out[:, 1:], [scale.shape[1] for scale in self.scales], 1)

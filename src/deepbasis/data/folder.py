@@ -71,6 +71,10 @@ class Folder:
         """Count the frames."""
         return len(self.names)
 
+    def name(self, index: int) -> str:
+        """Name of a frame, without reading it."""
+        return self.names[index]
+
     def __getitem__(self, index: int) -> Sample:
         """Read one frame."""
         name = self.names[index]

@@ -85,6 +85,10 @@ class Kitti:
         """Count the frames."""
         return len(self.frames)
 
+    def name(self, index: int) -> str:
+        """Name of a frame, without reading it."""
+        return self.frames[index].name
+
     def __getitem__(self, index: int) -> Sample:
         """Read one frame."""
         frame = self.frames[index]

@@ -73,6 +73,10 @@ class NyuMat:
         """Count the frames."""
         return len(self.indices)
 
+    def name(self, index: int) -> str:
+        """Name of a frame, without reading it."""
+        return f"{self.indices[index]:04d}"
+
     def __getitem__(self, index: int) -> Sample:
         """Read one frame."""
         number = self.indices[index]
@@ -123,6 +127,10 @@ class NyuFolder:
     def __len__(self) -> int:
         """Count the frames."""
         return len(self.numbers)
+
+    def name(self, index: int) -> str:
+        """Name of a frame, without reading it."""
+        return f"{self.numbers[index]:04d}"
 
     def __getitem__(self, index: int) -> Sample:
         """Read one frame."""

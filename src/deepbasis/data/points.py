@@ -30,6 +30,10 @@ class WithPoints:
     def __len__(self) -> int:
         return len(self.frames)
 
+    def name(self, index: int) -> str:
+        """Name of a frame, without reading it."""
+        return self.frames.name(index)
+
     def __getitem__(self, index: int) -> Sample:
         generator = seeded(self.seed, self.epoch, index)
         sample = self.frames[index]

@@ -47,6 +47,10 @@ class Frames(Protocol):
         """Read one frame."""
         ...
 
+    def name(self, index: int) -> str:
+        """Name of a frame, without reading it."""
+        ...
+
 
 def unknown_intrinsics() -> Float[Tensor, "3 3"]:
     """A camera nobody told us about."""

@@ -15,18 +15,24 @@ float64 whatever comes in; results return in the dtype of `phi`.
 
 from deepbasis.fit.calibration import laplace_factor, nees, two_term
 from deepbasis.fit.evidence import evidence
+from deepbasis.fit.kernel import Kernel
 from deepbasis.fit.linear import JitterWarning, Posterior, ml, posterior
+from deepbasis.fit.local_learn import Frame, learn_kernel, log_likelihood
 from deepbasis.fit.prior import Gamma, Hyperprior, Prior, WeightSample
 
 __all__ = [
+    "Frame",
     "Gamma",
     "Hyperprior",
     "JitterWarning",
+    "Kernel",
     "Posterior",
     "Prior",
     "WeightSample",
     "evidence",
     "laplace_factor",
+    "learn_kernel",
+    "log_likelihood",
     "ml",
     "nees",
     "posterior",

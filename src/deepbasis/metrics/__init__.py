@@ -2,7 +2,22 @@
 """Numbers that say how good a depth map and its error bars are."""
 
 from deepbasis.fit.calibration import nees
-from deepbasis.metrics.error import mae, rmse
-from deepbasis.metrics.uncertainty import coverage
+from deepbasis.metrics.bootstrap import confidence, paired
+from deepbasis.metrics.error import delta, imae, irmse, mae, rel, rmse
+from deepbasis.metrics.shape import Laplace, Shape
+from deepbasis.metrics.sparsification import Sparsification, ause, sparsification_curve
+from deepbasis.metrics.tally import CONVENTIONS, Tally
+from deepbasis.metrics.uncertainty import (
+    Calibration,
+    auce,
+    calibration_curve,
+    coverage,
+    nll,
+    sharpness,
+)
 
-__all__ = ["coverage", "mae", "nees", "rmse"]
+__all__ = [
+    "CONVENTIONS", "Calibration", "Laplace", "Shape", "Sparsification", "Tally",
+    "auce", "ause", "calibration_curve", "confidence", "coverage", "delta", "imae", "irmse", "mae",
+    "nees", "nll", "paired", "rel", "rmse", "sharpness", "sparsification_curve",
+]  # fmt: skip

@@ -3,5 +3,6 @@
 
 from deepbasis.nets.basis import BasisNet
 from deepbasis.nets.encoders import MobileNetV2, ResNet34, load_encoder_weights
+from deepbasis.nets.heads import ConvHead
 
-__all__ = ["BasisNet", "MobileNetV2", "ResNet34", "load_encoder_weights"]
+__all__ = ["BasisNet", "ConvHead", "MobileNetV2", "ResNet34", "load_encoder_weights"]

@@ -28,12 +28,17 @@ class DepthStem(nn.Module):
         self.norm = nn.BatchNorm2d(out)
         nn.init.zeros_(self.norm.weight)
 
-    def forward(
-        self, depth: Float[Tensor, "b 1 h w"], valid: Bool[Tensor, "b 1 h w"]
-    ) -> Float[Tensor, "b c h2 w2"]:
-        """`depth` in metres, 0 where not valid."""
-        pair = torch.cat([torch.where(valid, to_latent(depth), 0), valid.to(depth.dtype)], 1)
+    def forward(self, pair: Float[Tensor, "b 2 h w"]) -> Float[Tensor, "b c h2 w2"]:
+        """Features of `see_depth`'s two channels at half the size."""
         return nn.functional.elu(self.norm(self.conv(pair)))
+
+
+def see_depth(
+    depth: Float[Tensor, "b 1 h w"], valid: Bool[Tensor, "b 1 h w"]
+) -> Float[Tensor, "b 2 h w"]:
+    """Log depth, 0 where not valid, and validity."""
+    seen = to_latent(torch.where(valid, depth, 1))
+    return torch.cat([seen, valid.to(depth.dtype)], 1)
 
 
 class BasisNet(nn.Module):
@@ -43,6 +48,8 @@ class BasisNet(nn.Module):
         encoder: "mobilenet_v2" (the paper's) or "resnet34".
         depth_input: whether scaffolded depth enters the network too ("rgbd").
         normalisation: what the encoder's weights expect; it is kept with the weights.
+        dropout: share of the decoder's channels that training drops.
+        input_skip: join the input to the decoder's last step, at full size; the paper does not.
     """
 
     channels = sum(BASES)
@@ -55,6 +62,8 @@ class BasisNet(nn.Module):
         *,
         depth_input: bool = False,
         normalisation: str = "imagenet",
+        dropout: float = 0.0,
+        input_skip: bool = True,
     ) -> None:
         super().__init__()
         for option, value, known in (
@@ -64,7 +73,10 @@ class BasisNet(nn.Module):
                 raise ValueError(f"`{option}` is {value!r}; choose one of {', '.join(known)}")
         self.encoder = ENCODERS[encoder]()
         self.depth_stem = DepthStem(self.encoder.channels[0]) if depth_input else None
-        self.decoder = Decoder(self.encoder.channels)
+        self.decoder = Decoder(
+            self.encoder.channels, (5 if depth_input else 3) if input_skip else 0, dropout
+        )
+        self.input_skip = input_skip
         for name, values in zip(("mean", "std"), NORMALISATIONS[normalisation], strict=True):
             self.register_buffer(name, torch.tensor(values).view(3, 1, 1))
 
@@ -75,12 +87,16 @@ class BasisNet(nn.Module):
         valid: Bool[Tensor, "b 1 h w"] | None = None,
     ) -> list[Float[Tensor, "b _ _ _"]]:
         """Bases, coarse to fine. `depth` and `valid` are a scaffold; without one, none is known."""
-        x = self.encoder.stem((image.to(self.mean.dtype) - self.mean) / self.std)
+        seen = (image.to(self.mean.dtype) - self.mean) / self.std
+        x = self.encoder.stem(seen)
         if self.depth_stem is not None:
             if depth is None or valid is None:
                 depth = torch.zeros_like(image[:, :1], dtype=x.dtype)
                 valid = torch.zeros_like(depth, dtype=torch.bool)
-            x = x + self.depth_stem(depth, valid)
+            pair = see_depth(depth, valid)
+            x = x + self.depth_stem(pair)
+            seen = torch.cat([seen, pair], 1)
         elif depth is not None:
             raise ValueError("this network takes the image alone; make it with `depth_input=True`")
-        return self.decoder([x, *self.encoder.rest(x)], (image.shape[2], image.shape[3]))
+        size = (image.shape[2], image.shape[3])
+        return self.decoder([x, *self.encoder.rest(x)], size, seen if self.input_skip else None)

@@ -35,11 +35,12 @@ class Up(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Five steps up, each of which gives some bases."""
+    """Five steps up, each of which gives some bases, with dropout after each if wanted."""
 
-    def __init__(self, channels: tuple[int, ...]) -> None:
+    def __init__(self, channels: tuple[int, ...], skip: int = 0, dropout: float = 0.0) -> None:
         super().__init__()
-        skips = (*channels[-2::-1], 0)  # from the second deepest up; none at full size
+        self.dropout = nn.Dropout2d(dropout)
+        skips = (*channels[-2::-1], skip)  # from the second deepest up
         inputs = (channels[-1], *WIDTHS[:-1])
         self.up = nn.ModuleList(Up(*sizes) for sizes in zip(inputs, skips, WIDTHS, strict=True))
         self.bases = nn.ModuleList(
@@ -48,12 +49,15 @@ class Decoder(nn.Module):
         )
 
     def forward(
-        self, features: list[Tensor], size: tuple[int, int]
+        self, features: list[Tensor], size: tuple[int, int], skip: Tensor | None = None
     ) -> list[Float[Tensor, "b _ _ _"]]:
-        """Bases at strides 16, 8, 4, 2 and 1 from features at strides 2, 4, 8, 16 and 32."""
+        """Bases at strides 16, 8, 4, 2 and 1 from features at strides 2, 4, 8, 16 and 32.
+
+        `skip` is joined at full size.
+        """
         x, found = features[-1], []
-        for up, basis, skip in zip(self.up, self.bases, [*features[-2::-1], None], strict=True):
-            target = size if skip is None else (skip.shape[2], skip.shape[3])
-            x = up(x, target, skip)
+        for up, basis, side in zip(self.up, self.bases, [*features[-2::-1], skip], strict=True):
+            target = size if side is None else (side.shape[2], side.shape[3])
+            x = self.dropout(up(x, target, side))
             found.append(basis(x))
         return found

@@ -42,6 +42,8 @@ def stand(room: Room, item: Item, side: int | None, rng: Rng) -> None:
         )
         c, s = abs(np.cos(turn)), abs(np.sin(turn))
         w, d = c * item.width + s * item.depth, s * item.width + c * item.depth
+        if w > room.width or d > room.depth:
+            continue
         x, y = rng.uniform(w / 2, room.width - w / 2), rng.uniform(d / 2, room.depth - d / 2)
         gap = 0.02
         if side is not None:

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data sets by name, cut down, shrunk and kept in memory as a training wants them."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from torch.utils.data import DataLoader
+
+from deepbasis.data.files import check_choice
+from deepbasis.data.folder import Folder
+from deepbasis.data.kitti import Kitti
+from deepbasis.data.nyu import NyuFolder, NyuMat
+from deepbasis.data.sample import Frames, Sample, halve
+from deepbasis.data.vkitti2 import Vkitti2
+from deepbasis.data.worlds import Worlds
+
+SOURCES = ("nyu", "vkitti2", "kitti", "folder", "rooms", "roads")
+# Worlds have no files, so their test frames come from another seed.
+TEST_SEED = 1_000_003
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set as the user names it.
+
+    Args:
+        data: one of `SOURCES`.
+        root: its folder, or NYU's .mat file; worlds have none.
+        count: use only so many frames, evenly spread; worlds have as many as you ask for.
+        size: height and width of a world's frames.
+        halvings: halve the frames so many times.
+        seed: of a world.
+        variant: of a world, or of VKITTI2's test.
+    """
+
+    data: str
+    root: Path | None = None
+    count: int | None = None
+    size: tuple[int, int] | None = None
+    halvings: int = 0
+    seed: int = 0
+    variant: str | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("data", self.data, SOURCES)
+        if (self.root is None) != (self.data in ("rooms", "roads")):
+            say = "takes no `root`" if self.root is not None else "needs its folder: pass `root`"
+            raise ValueError(f"`data` {self.data!r} {say}")
+
+    def open(self, split: Literal["train", "test"]) -> Frames:
+        """The frames of one part."""
+        frames = self._read(split)
+        if self.count is not None and self.count < len(frames):
+            share = len(frames) / self.count
+            frames = Picked(frames, [int(i * share) for i in range(self.count)])
+        return Halved(frames, self.halvings) if self.halvings else frames
+
+    def _read(self, split: Literal["train", "test"]) -> Frames:
+        if self.root is None:
+            seed = self.seed if split == "train" else self.seed + TEST_SEED
+            return Worlds(self.data, self.count or 100, seed, self.variant or "clone", self.size)
+        if self.data == "nyu":
+            reader = NyuFolder if self.root.is_dir() else NyuMat
+            return reader(self.root, split)
+        if self.data == "vkitti2":
+            part = split if split == "train" else self.variant or split
+            return Vkitti2(self.root, part, halve=False)
+        if self.data == "kitti":
+            return Kitti(self.root, "train" if split == "train" else "val", halve=False)
+        part_folder = self.root / split
+        return Folder(part_folder if part_folder.is_dir() else self.root)
+
+
+@dataclass(frozen=True)
+class Picked:
+    """Some of the frames, in a given order."""
+
+    frames: Frames
+    indices: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: int) -> Sample:
+        return self.frames[self.indices[index]]
+
+    def name(self, index: int) -> str:
+        """Name of a frame, without reading it."""
+        return self.frames.name(self.indices[index])
+
+
+@dataclass(frozen=True)
+class Halved:
+    """Frames of half the size, or a quarter, ..."""
+
+    frames: Frames
+    times: int
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def __getitem__(self, index: int) -> Sample:
+        sample = self.frames[index]
+        for _ in range(self.times):
+            sample = halve(sample)
+        return sample
+
+    def name(self, index: int) -> str:
+        """Name of a frame, without reading it."""
+        return self.frames.name(index)
+
+
+class Remembered:
+    """Frames read once, by some workers, and kept in memory."""
+
+    def __init__(self, frames: Frames, workers: int = 0) -> None:
+        loader: DataLoader[Sample] = DataLoader(
+            frames,  # type: ignore[arg-type]
+            batch_size=None,
+            num_workers=workers,
+        )
+        self.samples = [
+            # A worker's tensors hold a file handle each until they are copied.
+            Sample(sample.name, *(tensor.clone() for tensor in sample[1:]))
+            for sample in loader
+        ]
+
+    def __len__(self) -> int:
+        """Count the frames."""
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> Sample:
+        """A frame."""
+        return self.samples[index]
+
+    def name(self, index: int) -> str:
+        """Name of a frame."""
+        return self.samples[index].name
+
+
+def hold_back(frames: Frames, count: int) -> tuple[Frames, Frames]:
+    """All but the last `count` frames, and those.
+
+    They are taken in one piece, since neighbours often show the same place.
+    """
+    cut = len(frames) - count
+    if count < 0 or cut < 1:
+        raise ValueError(f"cannot hold back {count} of {len(frames)} frames")
+    return Picked(frames, range(cut)), Picked(frames, range(cut, len(frames)))
+
+
+def fingerprint(frames: Frames) -> str:
+    """Sixteen digits that change with the names, number or order of the frames."""
+    names = "\n".join(frames.name(index) for index in range(len(frames)))
+    return hashlib.sha256(names.encode()).hexdigest()[:16]

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors that know their neighbours: z = Phi w + delta + eps, delta a Gaussian process.
+
+Neighbouring errors go together, so what the points near a pixel got wrong tells of the pixel. Each
+place is conditioned on a few near points only. Points and pixels are whitened by what is known of
+them from their neighbours; the fit in between is that of independent errors, unchanged:
+
+    points:  z~ = (z - b' z_S) / sqrt(d),  phi~ = (phi - b' Phi_S) / sqrt(d), S earlier in an order
+    pixels:  mean = phi' m + b' (z_S - Phi_S m),  variance = d / beta + |R' (phi - b' Phi_S)|^2
+
+with b = K_SS^-1 k_S, d = 1 + nugget - k_S' b, and N(m, R R') the posterior of the weights. The
+first line is Vecchia's approximation (Datta et al., Journal of the American Statistical Association
+111, 2016); with all points as neighbours both lines are exact: universal kriging.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.linalg import vector_norm
+
+from deepbasis.fit.checks import Points, check_points
+from deepbasis.fit.kernel import Kernel, condition
+from deepbasis.fit.linear import Posterior
+from deepbasis.fit.neighbours import choose_side, earlier, make_tree, query
+from deepbasis.shapes import Float, Int
+
+# Neighbours of a place, by default.
+NEIGHBOURS = 12
+# Where points are that are not there, in image widths: they correlate with nothing.
+NOWHERE = 1e6
+# Points whitened at a time, and pixels predicted at a time over the whole batch.
+BLOCK_POINTS, BLOCK_PIXELS = 1024, 20480
+# Least weight that is divided by; its square is a float32.
+SMALLEST = 1e-15
+
+
+class Innovations(NamedTuple):
+    """Points less what their neighbours tell of them, scaled to variance 1 / beta: `fit.evidence`
+    and `fit.ml` take them as they are.
+    """
+
+    phi: Float[Tensor, "*b n m"]
+    z: Float[Tensor, "*b n"]
+    weight: Float[Tensor, "*b n"]
+    """1, or 0 for a point that was dropped."""
+    share: Float[Tensor, "*b n"]
+    """d: variance of a point that is news, relative to 1 / beta."""
+
+    @property
+    def log_jacobian(self) -> Float[Tensor, "*b"]:
+        """Add it to the log evidence of the fit: the result is the density of the points."""
+        return -0.5 * torch.where(self.weight > 0, self.share, 1).log().sum(-1)
+
+    def lower(
+        self, kernel: Kernel, weight: Float[Tensor, "*b n"], huber: Float[Tensor, "*b n"]
+    ) -> Float[Tensor, "*b n"]:
+        """Weights of the points themselves, from those that Huber's fit left to the innovations.
+
+        An innovation of weight h has variance d / h; the surplus over d is noise of its point. So
+        an outlier hardly moves the pixels around it.
+        """
+        surplus = self.share * (1 / huber.clamp(min=SMALLEST) - 1) / kernel.nugget
+        return torch.where(weight > 0, 1 / (1 / weight.clamp(min=SMALLEST) + surplus), 0)
+
+
+def locate(
+    row: Int[Tensor, "*p"],
+    column: Int[Tensor, "*p"],
+    width: int,
+    guide: Float[Tensor, "c h w"] | None = None,
+) -> Float[Tensor, "*p f"]:
+    """Places of pixels: row and column in image widths, and the guide's features, RGB in 0..1."""
+    dtype = torch.float32 if guide is None else guide.dtype
+    position = torch.stack([row, column], -1).to(dtype) / width
+    if guide is None:
+        return position
+    return torch.cat([position, guide[:, row, column].movedim(0, -1)], -1)
+
+
+def whiten(
+    kernel: Kernel,
+    x: Float[Tensor, "*b n f"],
+    phi: Float[Tensor, "*b n m"],
+    z: Float[Tensor, "*b n"],
+    weight: Float[Tensor, "*b n"] | None = None,
+    *,
+    k: int = NEIGHBOURS,
+) -> Innovations:
+    """Condition each point on at most k near points that come before it, from coarse to fine.
+
+    Differentiable in `phi` and `z`. A point of weight 0 is nobody's neighbour.
+    """
+    points = check_points(phi, z, weight)
+    _check(x, z, k)
+    if z.ndim > 1:
+        images = zip(x, phi, z, points.weight.to(z.dtype), strict=True)
+        whitened = [whiten(kernel, *image, k=k) for image in images]
+        return Innovations(*(torch.stack(parts) for parts in zip(*whitened, strict=True)))
+    used = (points.weight > 0).nonzero()[:, 0]
+    kept = Points(points.phi[used], points.z[used], points.weight[used])
+    found = whiten_at(kernel, x[used], kept, earlier(x[used, :2], k))
+    blank = Innovations(torch.zeros_like(phi), *(torch.zeros_like(z) for _ in range(3)))
+    return Innovations(
+        *(a.index_copy(0, used, b.to(a.dtype)) for a, b in zip(blank, found, strict=True))
+    )
+
+
+def whiten_at(
+    kernel: Kernel, x: Float[Tensor, "n f"], points: Points, near: Int[Tensor, "n k"]
+) -> Innovations:
+    """`whiten` in float64 for one image, all of whose points count, with known neighbours."""
+    places, noise = _scaled(kernel, x, points.weight, near.shape[1])
+    values = F.pad(torch.cat([points.phi, points.z[:, None]], -1), (0, 0, 0, near.shape[1]))
+    rows, shares = [values[:0]], [noise[:0]]
+    for start in range(0, len(x), BLOCK_POINTS):
+        part = slice(start, min(start + BLOCK_POINTS, len(x)))  # padding follows the points
+        at = places[part][:, None]
+        b, left = condition(kernel, at, places[near[part]], noise[near[part]])
+        shares.append(left[:, 0].double() + noise[part])
+        news = values[part] - combine(near[part], b[:, 0], values)
+        rows.append(news / shares[-1].sqrt()[:, None])
+    white, share = torch.cat(rows), torch.cat(shares)
+    return Innovations(white[:, :-1], white[:, -1], torch.ones_like(share), share)
+
+
+class Conditional(NamedTuple):
+    """What p pixels know from their neighbours."""
+
+    near: Int[Tensor, "p k"]
+    b: Float[Tensor, "p k"]
+    share: Float[Tensor, "p"]
+    """d: variance that is left, relative to 1 / beta."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """The points of one image, ready to be asked from every pixel."""
+
+    kernel: Kernel
+    guide: Float[Tensor, "c h w"] | None
+    size: tuple[int, int]
+    places: Float[Tensor, "_ f"]
+    noise: Float[Tensor, "_"]
+    names: Int[Tensor, "_"]  # of the points in the tree: those of weight 0 are not in it
+    tree: Any
+    side: int
+    k: int
+
+    @classmethod
+    def of(
+        cls,
+        kernel: Kernel,
+        x: Float[Tensor, "n f"],
+        size: tuple[int, int],
+        guide: Float[Tensor, "c h w"] | None = None,
+        weight: Float[Tensor, "n"] | None = None,
+        *,
+        k: int = NEIGHBOURS,
+    ) -> "Field":
+        """Points at `x` in an image of height and width `size`, and the guide that located them."""
+        weight = torch.ones_like(x[:, 0]) if weight is None else weight
+        _check(x, weight, k)
+        used = (weight > 0).nonzero()[:, 0]
+        pixels = x[used, :2].detach().double().cpu() * size[1]
+        # Which of two points equally far is found first depends on their places alone.
+        order = (pixels @ pixels.new_tensor([size[1] + 1.0, 1.0])).argsort(stable=True)
+        used, pixels = used[order.to(used.device)], pixels[order]
+        side = choose_side(pixels, size, k)
+        names = torch.cat([used, torch.arange(len(x), len(x) + k, device=used.device)])
+        places = _scaled(kernel, x, weight, k)
+        return cls(kernel, guide, size, *places, names, make_tree(pixels.numpy()), side, k)
+
+    def rows(self, start: int, stop: int) -> Conditional:
+        """Ask from all pixels of a block of rows, in reading order.
+
+        Square blocks of pixels share their neighbours, those nearest to the block's centre in the
+        maximum norm: so a measured pixel always has its own measurement among them.
+        """
+        side, first = self.side, start // self.side * self.side
+        down, right = -(-(stop - first) // side), -(-self.size[1] // side)
+        index = self._search(first, down, right)
+        at = self._places_of_pixels(first, down, right)
+        b, left = condition(self.kernel, at, self.places[index], self.noise[index])
+
+        def in_reading_order(blocks: Tensor) -> Tensor:
+            rows = blocks.view(down, right, side, side, -1).transpose(1, 2)
+            rows = rows.reshape(down * side, right * side, -1)
+            return rows[start - first : stop - first, : self.size[1]].flatten(0, 1)
+
+        share = in_reading_order(left)[:, 0] + self.kernel.nugget
+        index = index[:, None].expand(b.shape)
+        return Conditional(in_reading_order(index), in_reading_order(b), share)
+
+    def _search(self, first: int, down: int, right: int) -> Int[Tensor, "blocks k"]:
+        row, column = (torch.arange(count) * self.side for count in (down, right))
+        centre = torch.cartesian_prod(row + first, column).double() + (self.side - 1) / 2
+        found = torch.from_numpy(query(self.tree, centre.numpy(), self.k, p=torch.inf))
+        return self.names[found.to(self.names.device)].int()  # half the memory of all pixels
+
+    def _places_of_pixels(self, first: int, down: int, right: int) -> Float[Tensor, "blocks p f"]:
+        """Scaled places of the pixels of each block; past the border, those on it."""
+        (height, width), side, device = self.size, self.side, self.places.device
+        row = torch.arange(first, first + down * side, device=device).clamp(max=height - 1)
+        column = torch.arange(right * side, device=device).clamp(max=width - 1)
+        maps = [x.to(self.places)[None] / width for x in torch.meshgrid(row, column, indexing="ij")]
+        if self.guide is not None:
+            maps.append(self.guide.index_select(1, row).index_select(2, column))
+        blocks = torch.cat(maps).view(-1, down, side, right, side).permute(1, 3, 2, 4, 0)
+        return self.kernel.scale(blocks.reshape(down * right, side * side, -1))
+
+
+def predict(
+    fields: Sequence[Field],
+    post: Posterior,
+    phi: Float[Tensor, "b n m"],
+    z: Float[Tensor, "b n"],
+    rows: Callable[[int, int], Float[Tensor, "b m p"]],
+) -> tuple[Float[Tensor, "b p"], Float[Tensor, "b p"], Float[Tensor, "b p"]]:
+    """Latent mean, model variance and share d of every pixel; the noise variance is d / beta.
+
+    Differentiable in `phi`, `z`, the posterior and the bases. Memory is bounded by the blocks.
+
+    Args:
+        fields: the points of each image.
+        post: the fit of their innovations.
+        phi: bases at the points.
+        z: log depth of the points.
+        rows: gives the bases of a block of rows, from a first to before a last one.
+    """
+    onto = torch.cat([post.mean[..., None], post.root], -1).to(phi.dtype)
+    known = phi @ onto
+    known = torch.cat([known[..., :1] - z[..., None], known[..., 1:]], -1)
+    known = F.pad(known, (0, 0, 0, fields[0].k))
+    height, width = fields[0].size
+    side = max(field.side for field in fields)
+    step = max(BLOCK_PIXELS // (width * len(fields) * side), 1) * side
+    parts = []
+    for start in range(0, height, step):
+        stop = min(start + step, height)
+        bases = rows(start, stop)
+        images = []
+        for i, field in enumerate(fields):
+            near, b, share = field.rows(start, stop)
+            out = (bases[i].mT @ onto[i]).sub_(combine(near, b, known[i]))
+            images.append(torch.stack([out[:, 0], vector_norm(out[:, 1:], dim=-1).square(), share]))
+        parts.append(torch.stack(images, 1))
+    mean, model_var, share = torch.cat(parts, -1)
+    return mean, model_var, share
+
+
+def combine(
+    near: Int[Tensor, "p k"], b: Float[Tensor, "p k"], values: Float[Tensor, "n c"]
+) -> Float[Tensor, "p c"]:
+    """Sum of b_j values_j over each place's neighbours."""
+    return F.embedding_bag(near, values, per_sample_weights=b.to(values.dtype), mode="sum")
+
+
+def _scaled(
+    kernel: Kernel, x: Float[Tensor, "n f"], weight: Float[Tensor, "n"], k: int
+) -> tuple[Float[Tensor, "_ f"], Float[Tensor, "_"]]:
+    """Scaled places and noise of the points and of k that are not there, all far from another."""
+    nowhere = x.new_zeros(k, x.shape[1])
+    nowhere[:, 0] = NOWHERE * torch.arange(1, k + 1)
+    noise = torch.cat([kernel.noise(weight), weight.new_ones(k)])
+    return kernel.scale(torch.cat([x, nowhere])), noise
+
+
+def _check(x: Tensor, z: Tensor, k: int) -> None:
+    if x.shape[:-1] != z.shape or x.shape[-1] < 2:
+        raise ValueError(
+            f"`x` is {list(x.shape)} for {list(z.shape)} points; expected [..., n, f]: row and "
+            "column in image widths, then any features"
+        )
+    if k < 1:
+        raise ValueError(f"`k` is {k}; a point needs at least 1 neighbour")

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is near whom: an order of the points, and the nearest points of points and of pixels.
+
+Where a place has fewer than k neighbours, its slot j holds the number n + j, a point that is not
+there; `local` puts it nowhere near.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from deepbasis.shapes import Float, Int
+
+Array = npt.NDArray[Any]
+
+# Sides of the square blocks of pixels that may share their neighbours, largest first.
+SIDES = (16, 12, 8, 6, 4, 3, 2, 1)
+# Points in a block, on average, up to which sharing costs no accuracy that one would notice.
+SHARED = 2
+# Bits of a coordinate in the Z-order curve: finer than any image.
+BITS = 16
+
+
+def coarse_to_fine(position: Float[Tensor, "n 2"]) -> Int[Tensor, "n"]:
+    """Order in which every first part of the points is spread over all of them.
+
+    The points are strung on a Z-order curve and taken at its middle, its quarters, its eighths
+    (the curve numbers bit-reversed). Such orders make the best use of few neighbours (Guinness,
+    Technometrics 60, 2018); this one has no chance in it and does not depend on the order given,
+    except among points at one place.
+    """
+    return torch.from_numpy(_coarse_to_fine(_to_array(position))).to(position.device)
+
+
+def earlier(position: Float[Tensor, "n 2"], k: int) -> Int[Tensor, "n k"]:
+    """For each point, at most k near points that come before it from coarse to fine.
+
+    The order is doubled again and again. From half to all of what is near a new point then comes
+    before it, so that few more than k of its nearest are looked at.
+    """
+    points, n = _to_array(position), len(position)
+    order = _coarse_to_fine(points)
+    points, looked = points[order], 3 * k // 2 + 1
+    found = np.empty((n, k), dtype=np.int64)
+    start = 0
+    while start < n:
+        stop = min(max(2 * start, looked), n)
+        near = query(make_tree(points[:stop]), points[start:stop], looked, p=2)
+        before = near < np.arange(start, stop)[:, None]
+        nearest = np.argsort(~before, axis=1, kind="stable")[:, :k]
+        kept = np.take_along_axis(near, nearest, 1), np.take_along_axis(before, nearest, 1)
+        found[start:stop] = np.where(kept[1], kept[0], n + np.arange(k))
+        start = stop
+    names = np.concatenate([order, n + np.arange(k)])
+    back = np.empty_like(order)
+    back[order] = np.arange(n)
+    return torch.from_numpy(names[found][back]).to(position.device)
+
+
+def make_tree(points: Array) -> Any:
+    """A tree to search in; scipy is imported here, since not every fit needs it."""
+    from scipy.spatial import cKDTree
+
+    return cKDTree(points, balanced_tree=False, compact_nodes=False)
+
+
+def query(tree: Any, at: Array, k: int, p: float) -> Array:
+    """The k nearest points in the p-norm; n + j in slot j where there are not as many."""
+    there = min(k, tree.n)
+    missing = np.broadcast_to(tree.n + np.arange(k), (len(at), k))
+    if there == 0 or len(at) == 0:
+        return missing.copy()
+    near = tree.query(at, range(1, there + 1), p=p, workers=torch.get_num_threads())[1]
+    return np.concatenate([near, missing[:, there:]], 1)
+
+
+def choose_side(pixels: Float[Tensor, "n 2"], size: tuple[int, int], k: int) -> int:
+    """Side of the blocks that share neighbours: such that few points lie in a block, and never more
+    than k, so that each may take all of its own points for neighbours.
+    """
+    height, width = size
+    for side in SIDES[:-1]:
+        if side * side * len(pixels) > SHARED * height * width:
+            continue
+        row, column = (pixels.round().long() // side).unbind(-1)
+        count = torch.bincount(row * (-(-width // side)) + column, minlength=1)
+        if count.max() <= k:
+            return side
+    return SIDES[-1]
+
+
+def _to_array(position: Tensor) -> Array:
+    return position.detach().double().cpu().numpy()
+
+
+def _coarse_to_fine(points: Array) -> Array:
+    n = len(points)
+    if n == 0:
+        return np.empty(0, dtype=np.int64)
+    low = points.min(0)
+    extent = max((points - low).max(), np.finfo(float).tiny)
+    cells = ((points - low) / extent * (2**BITS - 1)).astype(np.int64)
+    along = (2 * _spread(cells[:, 0]) + _spread(cells[:, 1])).argsort(kind="stable")
+    reverse = np.zeros(n, dtype=np.int64)
+    for bit in range(n.bit_length()):
+        reverse = 2 * reverse + (np.arange(n) >> bit & 1)
+    return along[reverse.argsort()]
+
+
+def _spread(cells: Array) -> Array:
+    """Put a zero between any two of the 16 bits."""
+    for shift, mask in ((8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555)):
+        cells = (cells | cells << shift) & mask
+    return cells

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The paper's methods as recipes: what stands on the basis network, and how it is trained."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Method = Literal[
+    "bdbf", "dbf", "log", "snap", "snap+log", "dropout", "dropout+log", "bootstrap", "bootstrap+log"
+]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One method. Its first four numbers are the columns of the paper's table 1 (K = 5)."""
+
+    summary: str
+    epochs: int
+    """Of each training, in the paper."""
+    fits: bool = False
+    """The last layer is a fit; otherwise a convolution."""
+    prior: bool = False
+    """The fit's prior is learned."""
+    variance: bool = False
+    """The convolution gives a variance too, and is trained by its likelihood."""
+    trainings: int = 1
+    copies: int = 1
+    passes: int = 1
+    dropout: float = 0.0
+    cycles: int = 1
+    """Times that the learning rate is annealed; each time ends in a snapshot."""
+
+    @property
+    def aleatoric(self) -> bool:
+        """Whether it knows the noise of the data."""
+        return self.fits or self.variance
+
+    @property
+    def epistemic(self) -> bool:
+        """Whether it knows what the model has not learned."""
+        return self.fits or self.passes > 1
+
+
+K = 5
+
+METHODS: dict[str, Recipe] = {
+    "bdbf": Recipe("Bayesian fit of the bases to the points", 20, fits=True, prior=True),
+    "dbf": Recipe("the same fit without a learned prior", 20, fits=True),
+    "log": Recipe("mean and variance by convolution", 30, variance=True),
+    "snap": Recipe("snapshots of one training", 30, copies=K, passes=K, cycles=K + 1),
+    "dropout": Recipe("random passes through one network", 30, passes=K, dropout=0.1),
+    "bootstrap": Recipe("independent trainings", 30, trainings=K, copies=K, passes=K),
+}
+for _name in ("snap", "dropout", "bootstrap"):
+    _summary = f"{METHODS[_name].summary}, with a variance"
+    METHODS[f"{_name}+log"] = replace(METHODS[_name], summary=_summary, variance=True)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How sure a mean over images is, and whether one model is really better than another."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from deepbasis.metrics.tally import Tally
+from deepbasis.shapes import Float
+
+DRAWS = 2000
+
+
+def confidence(
+    rows: Mapping[str, Float[Tensor, "n"]], level: float = 0.95, seed: int = 0, draws: int = DRAWS
+) -> dict[str, tuple[float, float]]:
+    """Interval that holds the mean over images with probability `level`: percentile bootstrap.
+
+    Images are drawn with replacement, the same ones for every metric. `rows` are those of
+    `Tally.per_image` or of `paired`. Neighbouring frames of one video are not independent, so their
+    interval comes out too narrow.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"an interval's level is {level}; pass a probability between 0 and 1")
+    table = torch.stack([values.double() for values in rows.values()], 1)
+    if len(table) < 2:
+        raise ValueError(f"a confidence interval needs two images or more, not {len(table)}")
+    generator = torch.Generator().manual_seed(seed)
+    chosen = (torch.randint(len(table), (len(table),), generator=generator) for _ in range(draws))
+    means = torch.stack([table[at].mean(0) for at in chosen])
+    tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=means.dtype)
+    low, high = means.quantile(tails, 0).tolist()
+    return dict(zip(rows, zip(low, high, strict=True), strict=True))
+
+
+def paired(first: Tally, second: Tally) -> dict[str, Float[Tensor, "n"]]:
+    """Metrics of the first minus those of the second, image by image.
+
+    If `confidence` of the differences leaves out 0, the two differ: a far sharper question than
+    whether two intervals overlap, because an image that is hard is hard for both.
+    """
+    if odd := sorted(first.rows.keys() ^ second.rows.keys()):
+        raise ValueError(f"{len(odd)} images were scored by one model alone, such as {odd[0]!r}")
+    others = second.per_image()
+    return {name: values - others[name] for name, values in first.per_image().items()}

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole models: one network or several, with all that prediction needs, in one file."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from deepbasis.data.files import find_file, whole
+from deepbasis.layer import BasisFit, Prediction
+from deepbasis.methods import METHODS
+from deepbasis.nets import BasisNet, ConvHead
+from deepbasis.scaffold import scaffold
+from deepbasis.shapes import Bool, Float, UInt8
+
+# Raised when files of before can no longer be read.
+FORMAT = 1
+# Ensembles whose networks agree to the last bit would claim to be certain.
+LEAST_VARIANCE = 1e-8
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What a model is made of; the weights fit no other."""
+
+    method: str = "bdbf"
+    encoder: str = "mobilenet_v2"
+    depth_input: bool = False
+    normalisation: str = "imagenet"
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise ValueError(f"`method` is {self.method!r}; choose one of {', '.join(METHODS)}")
+
+
+class Network(nn.Module):
+    """The basis network and, on top of it, the method's last layer."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        recipe = METHODS[architecture.method]
+        self.bases = BasisNet(
+            architecture.encoder,
+            depth_input=architecture.depth_input,
+            normalisation=architecture.normalisation,
+            dropout=recipe.dropout,
+        )
+        self.last: BasisFit | ConvHead = (
+            BasisFit(BasisNet.channels)
+            if recipe.fits
+            else ConvHead(BasisNet.channels, variance=recipe.variance)
+        )
+
+    def forward(
+        self,
+        image: UInt8[Tensor, "b 3 h w"],
+        sparse: Float[Tensor, "b 1 h w"],
+        depth: Float[Tensor, "b 1 h w"] | None = None,
+        valid: Bool[Tensor, "b 1 h w"] | None = None,
+    ) -> Prediction:
+        """Log depth and its variance; `depth` and `valid` are the scaffold of the depth input."""
+        bases = self.bases(image, depth, valid)
+        if isinstance(self.last, BasisFit):
+            return self.last(bases, sparse)
+        mean, var = self.last(bases, (sparse.shape[2], sparse.shape[3]))
+        return Prediction(mean, torch.zeros_like(var), var)
+
+
+def mix(parts: list[Prediction]) -> Prediction:
+    """One prediction from those of several networks or passes (Kendall and Gal, 2017).
+
+    Their disagreement is added to the model variance.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    mean, model_var, noise_var = (torch.stack(values) for values in zip(*parts, strict=True))
+    spread = mean.var(0, correction=0).clamp(min=LEAST_VARIANCE)
+    return Prediction(mean.mean(0), model_var.mean(0) + spread, noise_var.mean(0))
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a model file tells about its training."""
+
+    training: dict[str, Any] = field(default_factory=dict)
+    split: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+
+class Completer(nn.Module):
+    """A model ready for use: sparse depth and an image in, log depth with variance out.
+
+    Whatever the method, the answer has the same form.
+    """
+
+    def __init__(self, architecture: Architecture, copies: int = 1, card: Card | None = None):
+        super().__init__()
+        self.architecture, self.card = architecture, card or Card()
+        self.members = nn.ModuleList(Network(architecture) for _ in range(copies))
+        self.eval()
+
+    @property
+    def networks(self) -> list[Network]:
+        """The members, by their type."""
+        return [member for member in self.members if isinstance(member, Network)]
+
+    @torch.no_grad()
+    def forward(
+        self, image: UInt8[Tensor, "b 3 h w"], sparse: Float[Tensor, "b 1 h w"]
+    ) -> Prediction:
+        """Log depth and its variance at every pixel; the points may be none."""
+        filled = self._scaffold(sparse)
+        recipe = METHODS[self.architecture.method]
+        if recipe.dropout:
+            return self._sample(image, sparse, filled, recipe.passes)
+        return mix([member(image, sparse, *filled) for member in self.members])
+
+    def save(self, path: Path, dtype: torch.dtype = torch.float32) -> None:
+        """Write the model to one safetensors file, with all it needs to be loaded again."""
+        header = {
+            "format": FORMAT, "architecture": asdict(self.architecture),
+            "copies": len(self.members), **asdict(self.card),
+        }  # fmt: skip
+        save_tensors(path, _narrow(self.state_dict(), dtype), header)
+
+    @classmethod
+    def load(cls, path: Path) -> "Completer":
+        """Read a model that `save` wrote. Nothing in the file is executed."""
+        tensors, header = load_tensors(path)
+        if header.get("format") != FORMAT or "architecture" not in header:
+            raise ValueError(
+                f"{path} is no model of this version of deepbasis: its format is "
+                f"{header.get('format')!r}, and this version reads {FORMAT}"
+            )
+        card = Card(header["training"], header["split"], header["metrics"])
+        model = cls(Architecture(**header["architecture"]), header["copies"], card)
+        model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+        return model
+
+    def _scaffold(self, sparse: Tensor) -> tuple[Tensor, ...]:
+        """Depth and validity for networks that take them, else nothing."""
+        if not self.architecture.depth_input:
+            return ()
+        pairs = [scaffold(one) for one in sparse.cpu()]
+        return tuple(torch.stack(part).to(sparse.device) for part in zip(*pairs, strict=True))
+
+    def _sample(
+        self, image: Tensor, sparse: Tensor, filled: tuple[Tensor, ...], passes: int
+    ) -> Prediction:
+        """Several passes with dropout, the same ones every time."""
+        layers = [module for module in self.modules() if isinstance(module, nn.Dropout2d)]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            for layer in layers:
+                layer.train()
+            parts = [self.members[0](image, sparse, *filled) for _ in range(passes)]
+            for layer in layers:
+                layer.eval()
+        return mix(parts)
+
+
+def load(path: Path | str) -> Completer:
+    """Read a model from its file; it needs nothing else."""
+    return Completer.load(Path(path))
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
+    """Write a safetensors file, whole or not at all, with a JSON header."""
+    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    with whole(path) as file:
+        file.write(save(on_cpu, {"deepbasis": json.dumps(header)}))
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what `save_tensors` wrote."""
+    find_file(path)
+    try:
+        with safe_open(path, "pt") as file:
+            header = json.loads((file.metadata() or {}).get("deepbasis", "{}"))
+            return {name: file.get_tensor(name) for name in file.keys()}, header  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a safetensors file, or was cut short ({error})") from error
+
+
+def _narrow(state: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """Store large tensors in another type; what the fit uses stays exact."""
+    return {
+        name: value.to(dtype) if value.is_floating_point() and ".last." not in name else value
+        for name, value in state.items()
+    }

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All settings of a training. Each is written once: type, default, help and what it must not be."""
+
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from deepbasis.methods import METHODS, Method
+
+PRESETS = Path(__file__).parent.parent / "presets"
+# Bases and the constant: a fit by maximum likelihood needs more points than that.
+WEIGHTS = 63
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Settings of a training; the defaults are the paper's."""
+
+    out: Path = Path("run")
+    """Folder of this training: checkpoint, model, logs."""
+    preset: str | None = None
+    """Start from the settings of a preset: tiny, nyu-5, nyu-500, vkitti2-5, vkitti2-500, kitti."""
+    data: Literal["nyu", "vkitti2", "kitti", "folder", "rooms", "roads"] = "rooms"
+    """Data set. rooms and roads are rendered; a folder holds rgb/ and depth/."""
+    root: Path | None = None
+    """Folder of the data set, or NYU's .mat file."""
+    frames: int | None = None
+    """Use only so many frames; of rooms and roads, render so many (100 by default)."""
+    size: tuple[int, int] | None = None
+    """Height and width of rendered frames."""
+    halvings: int = 0
+    """Halve the frames so many times; nyu starts at 224 x 304, the others at full size."""
+    cache: bool = False
+    """Keep the frames in memory."""
+    held_back: int = 32
+    """Training frames that are not trained on, but calibrate the variance and choose snapshots."""
+    method: Method = "bdbf"
+    """What stands on the basis network; `deepbasis models` explains them."""
+    encoder: Literal["mobilenet_v2", "resnet34"] = "mobilenet_v2"
+    """First half of the basis network."""
+    encoder_weights: Path | None = None
+    """Pretrained encoder in torchvision's names: a .safetensors or .pth file."""
+    normalisation: Literal["imagenet", "symmetric"] = "imagenet"
+    """How colours enter, as the encoder's weights want it; symmetric is -1 to 1."""
+    init: Path | None = None
+    """Model to start from, in place of a fresh one."""
+    input: Literal["rgb", "rgbd"] = "rgbd"
+    """Whether the network sees the image alone or the points too."""
+    input_points: str = "5%"
+    """Points that the network sees: 500, 5%, lidar64, tof, ..., a range as 0-850, or sensor."""
+    input_drop: float = 0.0
+    """Probability that a frame's input points are withheld from the network."""
+    fit_points: str = "same"
+    """Points that the fit uses: the same, or others, disjoint from them, as 2000."""
+    epochs: int | None = None
+    """Passes over the frames; by default the paper's for the method, 20 or 30."""
+    batch: int = 4
+    """Frames in a batch, for each process."""
+    accumulate: int = 1
+    """Batches in a step of the optimiser."""
+    lr: float = 2e-4
+    """Learning rate of Adam, at its highest."""
+    schedule: Literal["halve", "cosine"] = "halve"
+    """halve: every `halve_every` epochs; cosine: up for a tenth of the time, then down to 0.
+    Snapshots always use cycles of cosines."""
+    halve_every: int = 5
+    """Epochs after which the learning rate is halved."""
+    clip: float = 1.0
+    """Largest norm of the gradient."""
+    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
+    """Arithmetic of the network; the fit stays exact."""
+    devices: int = 1
+    """Processes on this machine, one for each GPU if there are any."""
+    nodes: int = 1
+    """Machines; start the same command on each with torchrun."""
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto"
+    """What to compute on."""
+    workers: int = 1
+    """Processes that prepare frames, for each training process."""
+    seed: int = 0
+    """Of weights, order, flips and points."""
+    checkpoint_minutes: float = 5.0
+    """How much work may be lost."""
+    panel_minutes: float = 5.0
+    """How often pictures and histograms are logged."""
+    resume: bool = False
+    """Go on where the training in `out` was stopped."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "accumulate", "devices", "nodes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"--{name} {getattr(self, name)} must be at least 1")
+        if self.epochs is not None and self.epochs < METHODS[self.method].cycles:
+            raise ValueError(
+                f"--epochs {self.epochs} is too few: {self.method} needs at least "
+                f"{METHODS[self.method].cycles}"
+            )
+        if not 0 <= self.input_drop <= 1:
+            raise ValueError(f"--input-drop {self.input_drop} must be between 0 and 1")
+        if not (self.lr > 0 and self.clip > 0):
+            raise ValueError(f"--lr {self.lr} and --clip {self.clip} must be above 0")
+        self._check_points()
+
+    def _check_points(self) -> None:
+        points = self.input_points if self.fit_points == "same" else self.fit_points
+        fewest = points.partition("-")[0]
+        if METHODS[self.method].fits and fewest.isdigit() and int(fewest) <= WEIGHTS:
+            raise ValueError(
+                f"--fit-points {points} cannot determine {WEIGHTS} weights in training; use at "
+                f"least {WEIGHTS + 1}, better 1000 or more, whatever the sensor will give later"
+            )
+
+    @property
+    def total_epochs(self) -> int:
+        """Passes over the frames in one training."""
+        return METHODS[self.method].epochs if self.epochs is None else self.epochs
+
+
+def read_preset(name: str) -> TrainConfig:
+    """The settings of a preset."""
+    path = PRESETS / f"{name}.toml"
+    if not path.is_file():
+        known = ", ".join(sorted(preset.stem for preset in PRESETS.glob("*.toml")))
+        raise ValueError(f"there is no preset {name!r}; choose one of {known}")
+    values: dict[str, Any] = tomllib.loads(path.read_text())
+    size = values.pop("size", None)
+    known_fields = {entry.name for entry in fields(TrainConfig)}
+    assert set(values) <= known_fields, f"{path} sets {set(values) - known_fields}"
+    return TrainConfig(preset=name, size=tuple(size) if size else None, **values)

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One training with all it needs: processes, settings, frames and files."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+
+from deepbasis import latent
+from deepbasis.data.sample import Frames, seeded
+from deepbasis.data.sources import Remembered, Source, fingerprint, hold_back
+from deepbasis.model import Architecture, Completer, Network, load_tensors
+from deepbasis.nets import ConvHead, load_encoder_weights
+from deepbasis.train.config import TrainConfig
+from deepbasis.train.schedule import Schedule
+
+# Frames whose mean log depth is where a convolution's prediction starts.
+START_FRAMES = 50
+
+
+@dataclass(frozen=True)
+class Job:
+    """What does not change during a training."""
+
+    fabric: Fabric
+    config: TrainConfig
+    schedule: Schedule
+    frames: Frames
+    held: Frames
+    settings: dict[str, Any]
+    """The configuration as JSON, with the fingerprint of the frames."""
+
+    @property
+    def checkpoint(self) -> Path:
+        """File to go on from."""
+        return self.config.out / "checkpoint.safetensors"
+
+    @property
+    def model(self) -> Path:
+        """File to use in the end."""
+        return self.config.out / "model.safetensors"
+
+    def member(self, number: int) -> Path:
+        """File of one network of an ensemble."""
+        return self.config.out / f"member-{number}.safetensors"
+
+    @property
+    def architecture(self) -> Architecture:
+        """Of the networks."""
+        config = self.config
+        rgbd = config.input == "rgbd"
+        return Architecture(config.method, config.encoder, rgbd, config.normalisation)
+
+    def last_good(self) -> str:
+        """What a user who is told of a failure can go back to."""
+        if not self.checkpoint.exists():
+            return "no checkpoint was written yet"
+        step = load_tensors(self.checkpoint)[1]["state"]["step"]
+        return f"{self.checkpoint} holds step {step}"
+
+
+def make_job(config: TrainConfig) -> Job:
+    """Start the processes, open the frames and look whether all fits together."""
+    parallel = config.devices * config.nodes > 1
+    fabric = Fabric(
+        accelerator=config.accelerator,
+        strategy="ddp" if parallel else "auto",
+        devices=config.devices,
+        num_nodes=config.nodes,
+        precision=config.precision,
+    )
+    fabric.launch()
+    _check_folder(config)
+    frames, held = _open_frames(config)
+    in_a_step = config.batch * config.accumulate * fabric.world_size
+    if len(frames) < in_a_step:
+        raise ValueError(
+            f"{len(frames)} frames are fewer than a step takes: --batch {config.batch} x "
+            f"--accumulate {config.accumulate} x {fabric.world_size} processes"
+        )
+    settings = json.loads(json.dumps(asdict(config), default=str))
+    settings |= {"split": fingerprint(frames), "held_back_split": fingerprint(held)}
+    schedule = Schedule(config, len(frames) // in_a_step)
+    return Job(fabric, config, schedule, frames, held, settings)
+
+
+def make_network(job: Job, training: int) -> Network:
+    """A new network, the same for the same seed and number of training, as `train` starts it."""
+    config = job.config
+    seed = seeded(config.seed, training).initial_seed()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = Network(job.architecture)
+    if config.encoder_weights is not None:
+        load_encoder_weights(network.bases.encoder, config.encoder_weights)
+    if isinstance(network.last, ConvHead):
+        network.last.set_start(_mean_log_depth(job.frames))
+    if config.init is not None:
+        network.bases.load_state_dict(Completer.load(config.init).networks[0].bases.state_dict())
+    return network.to(job.fabric.device)
+
+
+def _check_folder(config: TrainConfig) -> None:
+    config.out.mkdir(parents=True, exist_ok=True)
+    there = (config.out / "checkpoint.safetensors").exists()
+    if there and not config.resume:
+        raise ValueError(
+            f"--out {config.out} holds a training already; go on with --resume, or name another "
+            "folder"
+        )
+    if config.resume and not there:
+        raise ValueError(f"--resume: {config.out} holds no checkpoint to go on from")
+    for part in config.out.glob(".*.part"):  # of a training that was killed while it wrote
+        part.unlink(missing_ok=True)
+
+
+def _open_frames(config: TrainConfig) -> tuple[Frames, Frames]:
+    source = Source(
+        config.data, config.root, config.frames, config.size, config.halvings, config.seed
+    )
+    frames = source.open("train")
+    if config.cache:
+        frames = Remembered(frames, config.workers)
+    return hold_back(frames, config.held_back)
+
+
+def _mean_log_depth(frames: Frames) -> float:
+    """Mean log depth of some frames, evenly spread."""
+    step = max(1, len(frames) // START_FRAMES)
+    depths = [frames[index].depth for index in range(0, len(frames), step)]
+    return float(torch.cat([latent.to_latent(d[latent.measured(d)]) for d in depths]).mean())

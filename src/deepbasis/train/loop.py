@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The training loop. Every step is a function of the settings and of its number, so that a training
+that was stopped anywhere goes on to the very same result.
+"""
+
+import signal
+import time
+from collections.abc import Iterator
+from itertools import islice
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from deepbasis.data.sample import seeded
+from deepbasis.data.training import Item, TrainingSet, batches
+from deepbasis.model import save_tensors
+from deepbasis.train.checkpoint import State, load_checkpoint, save_checkpoint
+from deepbasis.train.job import Job, make_network
+from deepbasis.train.loss import Loss
+from deepbasis.train.record import Record
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Stopped(Exception):
+    """Somebody asked the training to stop, and all is saved."""
+
+
+class Stop:
+    """Holds the signal that asks the process to end, SIGTERM or Ctrl-C, and 0 before."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+
+    def __enter__(self) -> "Stop":
+        self.before = {number: signal.signal(number, self._hear) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def _hear(self, number: int, _: FrameType | None) -> None:
+        self.signal = number
+
+
+def leave_signals_to_the_trainer(_: int) -> None:
+    """A worker that ended by itself would take the step that is being computed with it."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def run(job: Job, record: Record) -> State:
+    """Train until the schedule is over or somebody stops it; every member is in a file then."""
+    schedule, network = job.schedule, make_network(job, 0)
+    adam = torch.optim.Adam(network.parameters(), job.config.lr, fused=True)
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a tenth faster
+    module, optimiser = job.fabric.setup(Loss(network), adam)
+    state, saved = State(), time.monotonic()
+    if job.config.resume:
+        state = load_checkpoint(job.checkpoint, network, adam, job.settings)
+    with Stop() as stop:
+        while state.step < schedule.total:
+            if schedule.starts_training(state.step) and state.step > 0:
+                fresh = make_network(job, schedule.training(state.step))
+                network.load_state_dict(fresh.state_dict())
+                adam.state.clear()
+            for group in load(job, *divmod(state.step, schedule.steps_per_epoch)):
+                rate = schedule.rate(state.step)
+                loss, norm = step(job, module, optimiser, group, state.step, rate)
+                state.add(loss, schedule.steps_per_epoch)
+                record.step(state, loss, norm, rate, network, group[0])
+                if schedule.ends_member(state.step):
+                    keep_member(job, network, state)
+                asked = ask_all(job, stop)
+                over = state.step % schedule.steps_per_epoch == 0
+                minutes = (time.monotonic() - saved) / 60
+                if asked or over or minutes > job.config.checkpoint_minutes:
+                    if job.fabric.is_global_zero:
+                        save_checkpoint(job.checkpoint, network, adam, state, job.settings)
+                    saved = time.monotonic()
+                if asked:
+                    raise Stopped(
+                        f"stopped at step {state.step} of {schedule.total}; all is saved in "
+                        f"{job.checkpoint}, go on with --resume",
+                        asked,
+                    )
+    return state
+
+
+def ask_all(job: Job, stop: Stop) -> int:
+    """The signal that any process heard; all of them must stop after the same step."""
+    if job.fabric.world_size == 1:
+        return stop.signal
+    heard = job.fabric.all_gather(torch.tensor([stop.signal]))
+    assert isinstance(heard, torch.Tensor)
+    return int(heard.max())
+
+
+def load(job: Job, epoch: int, done: int) -> Iterator[list[Item]]:
+    """Batches of the rest of an epoch, as many at a time as a step takes."""
+    config, fabric = job.config, job.fabric
+    frames = TrainingSet(
+        job.frames, config.input_points, config.fit_points, config.input_drop,
+        config.input == "rgbd", config.seed, epoch,
+    )  # fmt: skip
+    order = batches(
+        len(frames), config.batch, seed=config.seed, epoch=epoch, rank=fabric.global_rank,
+        ranks=fabric.world_size, skip=done * config.accumulate,
+    )  # fmt: skip
+    loader = iter(
+        DataLoader(
+            frames,  # type: ignore[arg-type]
+            batch_sampler=list(order),
+            num_workers=config.workers,
+            worker_init_fn=leave_signals_to_the_trainer,
+        )
+    )
+    for _ in range(done, job.schedule.steps_per_epoch):
+        yield list(islice(loader, config.accumulate))
+
+
+def step(
+    job: Job, module: Any, optimiser: Any, group: list[Item], number: int, rate: float
+) -> tuple[float, float]:
+    """One step of the optimiser: the mean loss of its batches, and the gradient's norm."""
+    fabric = job.fabric
+    torch.manual_seed(seeded(job.config.seed, number, fabric.global_rank).initial_seed())  # dropout
+    for entry in optimiser.param_groups:
+        entry["lr"] = rate
+    module.train()
+    optimiser.zero_grad()
+    total = 0.0
+    for index, item in enumerate(group):
+        with fabric.no_backward_sync(module, enabled=index + 1 < len(group)):
+            loss = module(fabric.to_device(item)).mean() / len(group)
+            fabric.backward(loss)
+        total += float(loss.detach())
+    norm = fabric.clip_gradients(
+        module, optimiser, max_norm=job.config.clip, error_if_nonfinite=False
+    )
+    assert norm is not None
+    # Half precision scales its gradients, now and then too far; its optimiser skips such a step.
+    scaled = job.config.precision == "16-mixed"
+    if not (torch.tensor(total).isfinite() and (scaled or bool(norm.isfinite()))):
+        names = ", ".join(name for item in group for name in item.name)
+        raise ValueError(
+            f"the loss is {total:.4g} and its gradient {float(norm):.4g} at step {number} (frames "
+            f"{names}); {job.last_good()}; look at these frames, or lower --lr {job.config.lr:g}"
+        )
+    optimiser.step()
+    return total, float(norm)
+
+
+@torch.no_grad()
+def held_back_loss(job: Job, loss: Loss) -> float:
+    """Mean loss over the frames that are not trained on; infinite if there are none."""
+    config = job.config
+    frames = TrainingSet(
+        job.held, config.input_points, config.fit_points, 0.0, config.input == "rgbd", config.seed
+    )
+    loss.network.bases.eval()  # the fit stays the one of training
+    losses = [
+        job.fabric.to_device(loss(job.fabric.to_device(item)))
+        for item in DataLoader(frames, config.batch)  # type: ignore[arg-type]
+    ]
+    loss.network.bases.train()
+    return float(torch.cat(losses).mean()) if losses else float("inf")
+
+
+def keep_member(job: Job, network: Any, state: State) -> None:
+    """Write a finished network to a file of its own."""
+    loss = held_back_loss(job, Loss(network))
+    if job.fabric.is_global_zero:
+        save_tensors(job.member(len(state.members)), network.state_dict(), {"loss": loss})
+    state.members.append(loss)
+    job.fabric.barrier()

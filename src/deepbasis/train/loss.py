@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What training minimises: L1 or the Laplace likelihood of log depth, image by image."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from deepbasis import latent
+from deepbasis.data.training import Item
+from deepbasis.layer import BasisFit
+from deepbasis.model import Network
+from deepbasis.shapes import Bool, Float
+
+
+def l1(
+    mean: Float[Tensor, "b 1 h w"], z: Float[Tensor, "b 1 h w"], known: Bool[Tensor, "b 1 h w"]
+) -> Float[Tensor, "b"]:
+    """Mean of |z - mean| over the known pixels of each image."""
+    return _per_image((z - mean).abs(), known)
+
+
+def laplace_nll(
+    mean: Float[Tensor, "b 1 h w"],
+    var: Float[Tensor, "b 1 h w"],
+    z: Float[Tensor, "b 1 h w"],
+    known: Bool[Tensor, "b 1 h w"],
+) -> Float[Tensor, "b"]:
+    """Mean of -ln p(z) over the known pixels of each image; Laplace with 2 b^2 = var."""
+    log_b = 0.5 * (var / 2).log()
+    return _per_image((z - mean).abs() * (-log_b).exp() + log_b + math.log(2), known)
+
+
+def _per_image(values: Tensor, known: Tensor) -> Tensor:
+    return torch.where(known, values, 0).flatten(1).sum(1) / known.flatten(1).sum(1)
+
+
+class Loss(nn.Module):
+    """A network with its loss, so that several processes can share its one forward pass."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, item: Item) -> Float[Tensor, "b"]:
+        """Loss of each image of a batch; images weigh the same whatever they measured."""
+        known = latent.measured(item.depth)
+        if not known.flatten(1).any(1).all():
+            raise ValueError(f"one of the frames {', '.join(item.name)} has no depth to learn from")
+        z = latent.to_latent(torch.where(known, item.depth, 1))
+        net, last = self.network, self.network.last
+        filled = (item.scaffold, item.valid) if net.bases.depth_stem is not None else ()
+        if isinstance(last, BasisFit):
+            return l1(last.mean(net.bases(item.image, *filled), item.sparse), z, known)
+        mean, _, var = net(item.image, item.sparse, *filled)
+        return laplace_nll(mean, var, z, known) if last.variance else l1(mean, z, known)

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training from its settings to its model."""
+
+from pathlib import Path
+
+from deepbasis.train.config import TrainConfig
+from deepbasis.train.finish import finish
+from deepbasis.train.job import make_job
+from deepbasis.train.loop import run
+from deepbasis.train.record import Record
+
+
+def train(config: TrainConfig) -> Path:
+    """Train, learn the prior, calibrate; returns the model's file."""
+    job = make_job(config)
+    with Record(job) as record:
+        model = finish(job, run(job, record))
+        record.finish(model.card.metrics)
+    return job.model

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Learn a prior with a given network: `gather.py MODEL DEVICES OUT`, run by test_train.py."""
+
+import sys
+from pathlib import Path
+
+from deepbasis.model import Completer, save_tensors
+from deepbasis.train.finish import learn_prior
+from deepbasis.train.job import make_job
+from trainings import small
+
+if __name__ == "__main__":
+    out = Path(sys.argv[3])
+    job = make_job(small(out, frames=9, devices=int(sys.argv[2])))
+    network = Completer.load(Path(sys.argv[1])).networks[0]
+    learn_prior(job, network)
+    if job.fabric.is_global_zero:
+        save_tensors(out / "layer.safetensors", network.last.state_dict(), {})
+    job.fabric.barrier()

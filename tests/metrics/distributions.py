@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shapes to test with: ours, and any that scipy knows."""
+
+from dataclasses import dataclass
+
+import torch
+from scipy import stats
+from torch import Tensor
+
+from deepbasis import metrics
+
+
+@dataclass(frozen=True)
+class Scipy:
+    """Any symmetric distribution of scipy as a shape: what the interface asks for is enough."""
+
+    unit: object
+
+    def half_width(self, var: Tensor, level: float) -> Tensor:
+        return (var / self.unit.var()).sqrt() * self.unit.ppf((1 + level) / 2)
+
+    def level(self, error: Tensor, var: Tensor) -> Tensor:
+        scaled = error.abs() * (self.unit.var() / var).sqrt()
+        return torch.as_tensor(1 - 2 * self.unit.sf(scaled.numpy()))
+
+    def log_density(self, error: Tensor, var: Tensor) -> Tensor:
+        scale = (self.unit.var() / var).sqrt()
+        return torch.as_tensor(self.unit.logpdf((error * scale).numpy())) + scale.log()
+
+
+SHAPES = {
+    "laplace": (metrics.Laplace(), stats.laplace()),
+    "gauss": (Scipy(stats.norm()), stats.norm()),
+    "student": (Scipy(stats.t(5)), stats.t(5)),
+}

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole trainings, small enough for seconds."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import deepbasis
+from deepbasis.data.sources import Source
+from deepbasis.layer import BasisFit
+from deepbasis.methods import METHODS
+from deepbasis.model import load_tensors
+from deepbasis.train.loop import Stopped
+from deepbasis.train.run import train
+from trainings import WORDS, small
+
+CLI = [sys.executable, "-m", "deepbasis.cli", "train", *WORDS]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("input", ["rgb", "rgbd"])
+def test_every_recipe_trains_and_predicts(method, input, tmp_path):
+    if input == "rgbd" and METHODS[method].passes > 1:
+        pytest.skip("the input does not depend on the ensemble")
+    epochs = METHODS[method].cycles
+    path = train(small(tmp_path, method=method, input=input, epochs=epochs))
+    model = deepbasis.load(path)
+    assert len(model.networks) == METHODS[method].copies
+    sample = Source("rooms", count=1, size=(32, 48)).open("test")[0]
+    for points in (0, 1, 100):
+        sparse = torch.zeros_like(sample.depth)
+        sparse.view(-1)[:points] = 2.0
+        mean, model_var, noise_var = model(sample.image[None], sparse[None])
+        assert mean.shape == (1, 1, 32, 48)
+        var = model_var + noise_var
+        assert mean.isfinite().all()
+        assert (var > 0).all()
+    assert (model_var > 0).any() == METHODS[method].epistemic
+    assert (noise_var > 0).any() == METHODS[method].aleatoric
+    again = model(sample.image[None], sparse[None])
+    assert torch.equal(again.mean, mean)
+    run = json.loads((tmp_path / "run.json").read_text())
+    assert run["finished"]
+    assert run["settings"]["method"] == method
+    assert list((tmp_path / "logs").iterdir())
+
+
+def test_the_loss_falls(tmp_path):
+    path = train(small(tmp_path, frames=3, held_back=1, epochs=25, lr=2e-3, schedule="cosine"))
+    metrics = deepbasis.load(path).card.metrics
+    assert max(metrics["losses"][-3:]) < 0.7 * metrics["losses"][0]
+
+
+def test_the_prior_is_learned_with_the_final_network(tmp_path):
+    """The layer's prior is the mean and scatter of the fits that the saved network gives."""
+    from deepbasis import fit
+    from deepbasis.data.sources import hold_back
+    from deepbasis.data.training import TrainingSet
+
+    path = train(small(tmp_path, frames=10))
+    model = deepbasis.load(path)
+    frames, _ = hold_back(Source("rooms", count=10, size=(32, 48)).open("train"), 2)
+    items = TrainingSet(frames, "5%", "400", epoch=1)
+    network = model.networks[0]
+    layer = network.last
+    assert isinstance(layer, BasisFit)
+    prior = layer.prior_mean.clone()
+    layer.train()
+    fits = []
+    with torch.no_grad():
+        for item in (items[i] for i in range(len(items))):
+            pyramid, points = layer.read(network.bases(item.image[None]), item.sparse[None])
+            phi = pyramid.at(points.row, points.column).double()
+            fits.append(fit.ml(phi, points.z.double()).mean[0])
+    torch.testing.assert_close(prior.double(), torch.stack(fits).mean(0), rtol=1e-3, atol=1e-4)
+
+
+def test_resuming_after_a_kill_gives_the_same_bits(tmp_path):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    more = ["--epochs", "6", "--checkpoint-minutes", "0"]
+    subprocess.run([*CLI, *more, "--out", str(whole)], check=True, capture_output=True)
+    process = subprocess.Popen([*CLI, *more, "--out", str(cut)], stderr=subprocess.DEVNULL)
+    checkpoint = cut / "checkpoint.safetensors"
+    while not checkpoint.exists() and process.poll() is None:
+        time.sleep(0.01)
+    time.sleep(0.02 * (os.getpid() % 20))  # a step of its own in every run
+    process.kill()
+    process.wait()
+    step = load_tensors(checkpoint)[1]["state"]["step"]
+    assert 0 < step < 12, "killed too late to tell"
+    run = subprocess.run([*CLI, *more, "--out", str(cut), "--resume"], capture_output=True)
+    assert run.returncode == 0, run.stderr
+    for name in ("model.safetensors", "checkpoint.safetensors"):
+        one, other = load_file(whole / name), load_file(cut / name)
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[key], other[key]) for key in one), name
+    assert not list(cut.glob(".*"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_says_how_to_go_on(number, tmp_path):
+    process = subprocess.Popen(
+        [*CLI, "--epochs", "500", "--workers", "1", "--out", str(tmp_path)],
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    while not (tmp_path / "checkpoint.safetensors").exists() and process.poll() is None:
+        time.sleep(0.05)
+    os.killpg(process.pid, number)  # as a terminal or a scheduler does: to all at once
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 128 + number, said
+    assert "all is saved in" in said
+    assert "go on with --resume" in said
+    assert "Traceback" not in said
+
+
+def test_two_processes_train_as_one_that_accumulates(tmp_path):
+    """The steps' batches are the same, so parameters agree, and so does the gathered prior."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    more = ["--epochs", "2", "--frames", "14"]
+    single = [*CLI, *more, "--accumulate", "2", "--out", str(one)]
+    subprocess.run(single, check=True, capture_output=True)
+    run = subprocess.run(
+        [*CLI, *more, "--devices", "2", "--out", str(two)], capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    first, second = (load_file(folder / "model.safetensors") for folder in (one, two))
+    parameters = [
+        name for name in first
+        if "running" not in name and "tracked" not in name and ".last." not in name
+    ]  # fmt: skip
+    assert len(parameters) > 100
+    for name in parameters:
+        torch.testing.assert_close(first[name], second[name], rtol=2e-3, atol=2e-4)
+    assert json.loads((two / "run.json").read_text())["processes"] == 2
+
+
+def test_the_prior_gathered_by_two_processes_is_that_of_one(tmp_path):
+    """Over the same network and frames, of which one process has four and the other three."""
+    start = train(small(tmp_path / "start"))
+    found = []
+    for devices in ("1", "2"):
+        out = tmp_path / devices
+        script = Path(__file__).parent.parent / "gather.py"
+        run = subprocess.run(
+            [sys.executable, script, start, devices, out], capture_output=True, text=True
+        )
+        assert run.returncode == 0, run.stderr
+        found.append(load_file(out / "layer.safetensors"))
+    assert found[0]["prior_mean"].abs().max() > 0.01
+    for name in ("prior_mean", "prior_cov", "hyperprior"):
+        torch.testing.assert_close(found[0][name], found[1][name], rtol=1e-4, atol=1e-5)
+
+
+def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_path, monkeypatch):
+    from deepbasis.train import loop
+
+    steps = []
+    original = loop.Loss.forward
+
+    def spoil(self, item):
+        steps.append(1)
+        loss = original(self, item)
+        return loss * torch.nan if len(steps) > 3 and self.training else loss
+
+    monkeypatch.setattr(loop.Loss, "forward", spoil)
+    message = r"the loss is nan .* at step 3 \(frames rooms-.*\); .* holds step 2; .* lower --lr"
+    with pytest.raises(ValueError, match=message):
+        train(small(tmp_path, epochs=4))
+    tensors, header = load_tensors(tmp_path / "checkpoint.safetensors")
+    assert header["state"]["step"] == 2
+    assert all(tensor.isfinite().all() for tensor in tensors.values() if tensor.is_floating_point())
+
+
+def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path, monkeypatch):
+    from deepbasis.train import checkpoint
+
+    original, calls = checkpoint.save_tensors, []
+
+    def fail(path, tensors, header):
+        calls.append(path)
+        if len(calls) > 1:
+            raise OSError(28, "No space left on device")
+        original(path, tensors, header)
+
+    monkeypatch.setattr(checkpoint, "save_tensors", fail)
+    with pytest.raises(OSError, match=r"cannot write the checkpoint .* at step 4 .*still there.*"):
+        train(small(tmp_path, epochs=4))
+    assert load_tensors(tmp_path / "checkpoint.safetensors")[1]["state"]["step"] == 2
+
+
+def test_folders_are_not_mixed_up(tmp_path):
+    train(small(tmp_path))
+    with pytest.raises(ValueError, match="holds a training already; go on with --resume"):
+        train(small(tmp_path))
+    with pytest.raises(ValueError, match=r"made with other settings .lr was 0.001"):
+        train(small(tmp_path, resume=True, lr=5e-3))
+    with pytest.raises(ValueError, match="holds no checkpoint to go on from"):
+        train(small(tmp_path / "new", resume=True))
+    with pytest.raises(ValueError, match="frames are fewer than a step takes: --batch 9"):
+        train(small(tmp_path / "new", batch=9))
+    assert not issubclass(Stopped, ValueError)
