@@ -18,8 +18,10 @@ SRC = ROOT / "src" / "deepbasis"
 
 # Each may import from those before it, and from no other.
 LAYERS = [
-    "shapes", "fit", "latent", "sparse", "scaffold", "metrics", "nets", "pyramid", "layer", "data",
-    "methods", "classical", "model", "plots", "train", "gallery", "demo", "reproduce", "cli",
+    "shapes", "fit", "latent", "sparse", "scaffold", "metrics", "nets", "pyramid",
+    "measurements", "layer", "data",
+    "methods", "classical", "model", "plots", "train", "evaluate",
+    "gallery", "demo", "reproduce", "cli",
 ]  # fmt: skip
 FIT_LAYERS = [
     "checks", "prior", "linear", "robust", "evidence", "kernel", "neighbours", "local",
@@ -34,7 +36,8 @@ METRICS_LAYERS = [
     "bootstrap",
 ]  # fmt: skip
 TRAIN_LAYERS = [
-    "config", "schedule", "job", "loss", "checkpoint", "record", "loop", "finish", "report", "run",
+    "config", "schedule", "job", "loss", "checkpoint", "record", "loop", "measure", "finish",
+    "report", "run",
 ]  # fmt: skip
 
 
@@ -81,8 +84,8 @@ def test_public_names_are_guarded():
     ]  # fmt: skip
     assert sorted(fit.__all__) == [
         "Frame", "Gamma", "Hyperprior", "JitterWarning", "Kernel", "Posterior", "Prior",
-        "WeightSample", "evidence", "laplace_factor", "learn_kernel", "log_likelihood", "ml",
-        "nees", "posterior", "two_term",
+        "WeightSample", "evidence", "fit_gamma", "laplace_factor", "learn_kernel", "local",
+        "log_likelihood", "ml", "nees", "posterior", "two_term",
     ]  # fmt: skip
     assert sorted(metrics.__all__) == [
         "CONVENTIONS", "Calibration", "Laplace", "Shape", "Sparsification", "Tally",
@@ -113,7 +116,9 @@ def test_no_file_or_function_is_long_without_a_reason():
                 assert lines <= 40, f"{file}:{node.lineno} {node.name} has {lines} lines"
 
 
-@pytest.mark.parametrize("command", ["", "demo", "reproduce", "render", "models", "train"])
+@pytest.mark.parametrize(
+    "command", ["", "demo", "reproduce", "render", "models", "train", "evaluate"]
+)
 def test_help_imports_no_torch(command):
     program = (
         "import sys; from deepbasis.cli import main\n"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line. Heavy imports stand inside the commands, so that `--help` answers at once."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -133,10 +134,50 @@ def train(config: TrainConfig) -> None:
         sys.exit(128 + number)  # as shells report a process that a signal ended
 
 
+def evaluate(
+    models: tyro.conf.Positional[tuple[Path, ...]] = (),
+    data: Literal["nyu", "vkitti2", "kitti", "folder", "rooms", "roads"] = "rooms",
+    root: Path | None = None,
+    frames: int | None = None,
+    size: tuple[int, int] | None = None,
+    halvings: int = 0,
+    variant: str | None = None,
+    points: tuple[str, ...] = ("5%", "1%", "500", "50", "10", "1", "0"),
+    classical: tuple[str, ...] = (),
+    errors: tuple[Literal["independent", "local"], ...] = ("independent",),
+    out: Path | None = None,
+    seed: int = 0,
+    workers: int = 1,
+) -> None:
+    """Score models, and completers without a network, on a data set's test frames.
+
+    Args:
+        models: Model files, or folders of trainings.
+        data: Data set. rooms and roads are rendered; a folder holds rgb/ and depth/.
+        root: Folder of the data set, or NYU's .mat file.
+        frames: Use only so many frames; of rooms and roads, render so many (100 by default).
+        size: Height and width of rendered frames.
+        halvings: Halve the frames so many times; nyu starts at 224 x 304, the others at full size.
+        variant: Of roads or of VKITTI2's test: fog, 15-deg-left, ...
+        points: Patterns of points, as 500, 5%, lidar64, tof, or sensor for the data set's own.
+        classical: Completers without a network: nearest, linear, kriging, colourisation.
+        errors: How fits take the errors of pixels: independent, local, or a row for each.
+        out: Write OUT.json and OUT.csv.
+        seed: Another seed draws other points.
+        workers: Processes that prepare frames.
+    """
+    from deepbasis.data.sources import Source
+    from deepbasis.evaluate import run
+
+    source = Source(data, root, frames, size, halvings, variant=variant)
+    command = shlex.join(["deepbasis", *sys.argv[1:]])
+    run(models, classical, source, points, out, command, errors, seed, workers)
+
+
 def make_app(arguments: list[str]) -> tyro.extras.SubcommandApp:
     """All commands; the defaults of `train` come from the preset that the arguments name."""
     app = tyro.extras.SubcommandApp()
-    for command in (demo, reproduce, render, models):
+    for command in (demo, reproduce, render, models, evaluate):
         app.command(command)
     settings = TrainConfig()
     if arguments[:1] == ["train"] and (name := _find_preset(arguments)) is not None:

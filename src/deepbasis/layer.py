@@ -7,9 +7,11 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from deepbasis import fit, latent
+from deepbasis import fit
+from deepbasis.fit import local
+from deepbasis.measurements import Measurements, gather_points
 from deepbasis.pyramid import Pyramid, project, project_in_blocks
-from deepbasis.shapes import Float, Int
+from deepbasis.shapes import Float
 
 
 class Prediction(NamedTuple):
@@ -20,31 +22,14 @@ class Prediction(NamedTuple):
     noise_var: Float[Tensor, "b 1 h w"]
 
 
-class Measurements(NamedTuple):
-    """Measurements of a batch, padded with weight 0 to the largest count."""
+class Whitened(NamedTuple):
+    """Measurements with their places and bases, and their innovations under local errors."""
 
-    row: Int[Tensor, "b n"]
-    column: Int[Tensor, "b n"]
+    x: Float[Tensor, "b n f"]
+    phi: Float[Tensor, "b n m"]
     z: Float[Tensor, "b n"]
     weight: Float[Tensor, "b n"]
-
-
-def gather_points(
-    sparse: Float[Tensor, "b 1 h w"], weight: Float[Tensor, "b 1 h w"] | None = None
-) -> Measurements:
-    """Find the measurements in sparse depth maps; 0, NaN and infinity mean none."""
-    _check_sparse(sparse, weight)
-    image, _, row, column = latent.measured(sparse).nonzero(as_tuple=True)
-    count = torch.bincount(image, minlength=len(sparse))
-    slot = torch.arange(len(image), device=image.device) - (count.cumsum(0) - count)[image]
-    shape = (len(sparse), int(count.max()) if len(count) else 0)
-
-    def pad(values: Tensor) -> Tensor:
-        return values.new_zeros(shape).index_put_((image, slot), values)
-
-    depth = sparse[image, 0, row, column]
-    trust = torch.ones_like(depth) if weight is None else weight[image, 0, row, column]
-    return Measurements(pad(row), pad(column), pad(latent.to_latent(depth)), pad(trust))
+    news: local.Innovations
 
 
 class BasisFit(nn.Module):
@@ -58,6 +43,8 @@ class BasisFit(nn.Module):
         channels: bases that the network makes, over all scales; a constant is added to them.
         variance: "predictive" is noise plus model, each times its calibration factor; "paper" is
             the model part alone, times the NEES factor.
+        errors: "independent" takes the errors of pixels to be so, as the paper does; "local" lets
+            near points tell of them, see `fit.local`.
         steps, tol, huber: see `fit.evidence`.
 
     Example:
@@ -73,12 +60,14 @@ class BasisFit(nn.Module):
     prior_cov: Tensor
     hyperprior: Tensor
     calibration: Tensor
+    local: Tensor
 
     def __init__(
         self,
         channels: int = 62,
         *,
         variance: Literal["predictive", "paper"] = "predictive",
+        errors: Literal["independent", "local"] = "independent",
         steps: int = 8,
         tol: float = 0.01,
         huber: float | None = None,
@@ -86,7 +75,9 @@ class BasisFit(nn.Module):
         super().__init__()
         if variance not in ("predictive", "paper"):
             raise ValueError(f"`variance` is {variance!r}; choose 'predictive' or 'paper'")
-        self.channels, self.variance = channels, variance
+        if errors not in ("independent", "local"):
+            raise ValueError(f"`errors` is {errors!r}; choose 'independent' or 'local'")
+        self.channels, self.variance, self.errors = channels, variance, errors
         self.steps, self.tol, self.huber = steps, tol, huber
         self.gathered: list[fit.WeightSample] | None = None
         """Set it to [] and every training pass adds its weights; `learn_prior` uses them."""
@@ -94,12 +85,17 @@ class BasisFit(nn.Module):
         self.register_buffer("prior_cov", torch.eye(channels + 1))
         self.register_buffer("hyperprior", torch.zeros(2, 2))  # alpha, beta: shape and rate
         self.register_buffer("calibration", torch.ones(3))  # noise, model, NEES
+        # Of local errors: the kernel's four numbers, beta's shape and rate, noise and model factor.
+        plain = fit.Kernel()
+        kernel = [plain.length, plain.colour, plain.nugget, plain.smoothness]
+        self.register_buffer("local", torch.tensor([*kernel, 0.0, 0.0, 1.0, 1.0]))
 
     def forward(
         self,
         bases: Tensor | Sequence[Tensor],
         sparse: Float[Tensor, "b 1 h w"],
         weight: Float[Tensor, "b 1 h w"] | None = None,
+        guide: Float[Tensor, "b c h w"] | None = None,
     ) -> Prediction:
         """Log depth and its variance at every pixel of `sparse`.
 
@@ -107,9 +103,12 @@ class BasisFit(nn.Module):
             bases: b c h w tensors at any strides, or one of them.
             sparse: depth in metres; 0, NaN and infinity mean no measurement.
             weight: relative precision of each measurement, 1 by default.
+            guide: image in 0..1; local errors go together where it looks alike.
         """
         with torch.autocast(sparse.device.type, enabled=False):
             pyramid, points = self.read(bases, sparse, weight)
+            if self.errors == "local" and not self.training:
+                return self.predict_locally(pyramid, points, guide)
             return self.predict(pyramid, self.posterior(pyramid, points))
 
     def mean(
@@ -146,11 +145,14 @@ class BasisFit(nn.Module):
             if self.gathered is not None:
                 self.gathered.append(fit.WeightSample.of(post))
             return post
-        prior = fit.Prior(self.prior_mean, self.prior_cov)
-        hyper = fit.Hyperprior(*(fit.Gamma(*row) for row in self.hyperprior.tolist()))
+        return self._evidence(phi, z, weight, self.hyperprior[1])
+
+    def _evidence(self, phi: Tensor, z: Tensor, weight: Tensor, beta: Tensor) -> fit.Posterior:
+        """Fit with the prior; `beta` is the shape and rate of the noise precision's hyperprior."""
+        gammas = (fit.Gamma(*row.tolist()) for row in (self.hyperprior[0], beta))
         return fit.evidence(
-            phi, z, prior, weight,
-            steps=self.steps, tol=self.tol, hyperprior=hyper, huber=self.huber,
+            phi, z, fit.Prior(self.prior_mean, self.prior_cov), weight,
+            steps=self.steps, tol=self.tol, hyperprior=fit.Hyperprior(*gammas), huber=self.huber,
         )  # fmt: skip
 
     def predict(self, pyramid: Pyramid, post: fit.Posterior) -> Prediction:
@@ -167,6 +169,52 @@ class BasisFit(nn.Module):
         if self.variance == "paper":
             return Prediction(mean, nees_factor * model_var, torch.zeros_like(mean))
         return Prediction(mean, model_factor * model_var, noise_factor * noise_var)
+
+    @torch.no_grad()
+    def predict_locally(
+        self, pyramid: Pyramid, points: Measurements, guide: Float[Tensor, "b c h w"] | None = None
+    ) -> Prediction:
+        """Fit and prediction in one, with local errors."""
+        guides = [None] * pyramid.batch if guide is None else list(guide)
+        frame = self.whiten(pyramid, points, guides)
+        post = self._evidence(*frame.news[:3], self.local[4:6])
+        trust = frame.weight
+        if self.huber is not None:
+            trust = frame.news.lower(self.kernel, trust, post.weight)
+        fields = [
+            local.Field.of(self.kernel, x, pyramid.size, image, weight)
+            for x, image, weight in zip(frame.x, guides, trust, strict=True)
+        ]
+        found = local.predict(fields, post, frame.phi, frame.z, pyramid.rows)
+        mean, model_var, share = (part.view(-1, 1, *pyramid.size) for part in found)
+        noise_factor, model_factor = self.local[6:].to(mean)
+        noise_var = share / post.beta[:, None, None, None]
+        return Prediction(mean, model_factor * model_var, noise_factor * noise_var)
+
+    def whiten(
+        self, pyramid: Pyramid, points: Measurements, guides: list[Tensor | None]
+    ) -> "Whitened":
+        """The measurements, and what is new in each of them given its neighbours."""
+        places = zip(points.row, points.column, guides, strict=True)
+        width = pyramid.size[1]
+        x = torch.stack([local.locate(row, column, width, image) for row, column, image in places])
+        phi = pyramid.at(points.row, points.column)
+        z, weight = points.z.to(phi.dtype), points.weight.to(phi.dtype)
+        return Whitened(x, phi, z, weight, local.whiten(self.kernel, x, phi, z, weight))
+
+    @property
+    def kernel(self) -> fit.Kernel:
+        """Of local errors."""
+        length, colour, nugget, smoothness = self.local[:4].tolist()
+        return fit.Kernel(length, colour, nugget, round(2 * smoothness) / 2)
+
+    def set_local(
+        self, kernel: fit.Kernel, beta: fit.Gamma | None = None, *, noise: float = 1.0,
+        model: float = 1.0,
+    ) -> None:  # fmt: skip
+        """Store the kernel of local errors, what is known of beta, and calibration factors."""
+        numbers = [kernel.length, kernel.colour, kernel.nugget, kernel.smoothness]
+        self.local.copy_(torch.tensor([*numbers, *(beta or fit.Gamma()), noise, model]))
 
     def set_prior(self, prior: fit.Prior, hyperprior: fit.Hyperprior | None = None) -> None:
         """Store the prior that evaluation uses, in the state dict."""
@@ -192,7 +240,7 @@ class BasisFit(nn.Module):
 
     def extra_repr(self) -> str:
         """What `print(layer)` shows."""
-        return f"{self.channels}, variance={self.variance!r}, huber={self.huber}"
+        return f"{self.channels}, variance={self.variance!r}, errors={self.errors!r}"
 
     def _check_bases(self, scales: list[Tensor], batch: int) -> None:
         shapes = [list(scale.shape) for scale in scales]
@@ -207,24 +255,3 @@ class BasisFit(nn.Module):
                 f"{sum(shape[1] for shape in shapes)} in all; the layer was made for "
                 f"{self.channels}"
             )
-
-
-def _check_sparse(sparse: Tensor, weight: Tensor | None) -> None:
-    if sparse.ndim != 4 or sparse.shape[1] != 1 or not sparse.is_floating_point():
-        raise ValueError(
-            f"sparse depth is {sparse.dtype} {list(sparse.shape)}; expected floating point metres "
-            "[batch, 1, height, width]"
-        )
-    if weight is not None and weight.shape != sparse.shape:
-        raise ValueError(
-            f"weights are {list(weight.shape)} but the sparse depth is {list(sparse.shape)}; "
-            "pass one weight for each pixel"
-        )
-    negative = (sparse < 0) & (sparse != -torch.inf)
-    if negative.any():
-        image, _, row, column = negative.nonzero()[0].tolist()
-        raise ValueError(
-            f"sparse depth is negative, first in image {image} at row {row}, column {column}: "
-            f"{float(sparse[image, 0, row, column]):.4g} m; depth is in metres, "
-            "and 0, NaN or infinity mean no measurement"
-        )

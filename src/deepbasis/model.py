@@ -4,7 +4,7 @@
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -66,7 +66,7 @@ class Network(nn.Module):
         """Log depth and its variance; `depth` and `valid` are the scaffold of the depth input."""
         bases = self.bases(image, depth, valid)
         if isinstance(self.last, BasisFit):
-            return self.last(bases, sparse)
+            return self.last(bases, sparse, guide=image.to(sparse.dtype) / 255)
         mean, var = self.last(bases, (sparse.shape[2], sparse.shape[3]))
         return Prediction(mean, torch.zeros_like(var), var)
 
@@ -104,6 +104,13 @@ class Completer(nn.Module):
         self.members = nn.ModuleList(Network(architecture) for _ in range(copies))
         self.eval()
 
+    def assume(self, errors: Literal["independent", "local"]) -> "Completer":
+        """Take the errors of a fit to be independent or local from now on; returns itself."""
+        for network in self.networks:
+            if isinstance(network.last, BasisFit):
+                network.last.errors = errors
+        return self
+
     @property
     def networks(self) -> list[Network]:
         """The members, by their type."""
@@ -114,7 +121,7 @@ class Completer(nn.Module):
         self, image: UInt8[Tensor, "b 3 h w"], sparse: Float[Tensor, "b 1 h w"]
     ) -> Prediction:
         """Log depth and its variance at every pixel; the points may be none."""
-        filled = self._scaffold(sparse)
+        filled = self.fill(sparse)
         recipe = METHODS[self.architecture.method]
         if recipe.dropout:
             return self._sample(image, sparse, filled, recipe.passes)
@@ -142,7 +149,7 @@ class Completer(nn.Module):
         model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
         return model
 
-    def _scaffold(self, sparse: Tensor) -> tuple[Tensor, ...]:
+    def fill(self, sparse: Tensor) -> tuple[Tensor, ...]:
         """Depth and validity for networks that take them, else nothing."""
         if not self.architecture.depth_input:
             return ()

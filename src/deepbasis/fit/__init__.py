@@ -13,12 +13,13 @@ Model: z = Phi w + eps, eps_n ~ N(0, 1 / (beta weight_n)).  Matrices of size M x
 float64 whatever comes in; results return in the dtype of `phi`.
 """
 
+from deepbasis.fit import local
 from deepbasis.fit.calibration import laplace_factor, nees, two_term
 from deepbasis.fit.evidence import evidence
 from deepbasis.fit.kernel import Kernel
 from deepbasis.fit.linear import JitterWarning, Posterior, ml, posterior
 from deepbasis.fit.local_learn import Frame, learn_kernel, log_likelihood
-from deepbasis.fit.prior import Gamma, Hyperprior, Prior, WeightSample
+from deepbasis.fit.prior import Gamma, Hyperprior, Prior, WeightSample, fit_gamma
 
 __all__ = [
     "Frame",
@@ -30,8 +31,10 @@ __all__ = [
     "Prior",
     "WeightSample",
     "evidence",
+    "fit_gamma",
     "laplace_factor",
     "learn_kernel",
+    "local",
     "log_likelihood",
     "ml",
     "nees",

@@ -135,8 +135,8 @@ class WeightSample:
         if k < 2:
             raise ValueError("a hyperprior needs the weights of at least 2 images")
         unit = (self.weights - self.weights.mean(0)) @ self._whitener
-        alpha = _fit_gamma(m / unit.square().sum(-1).clamp(min=1e-300), most=m / 2)
-        beta = _fit_gamma(self.beta, most=m / 2)
+        alpha = fit_gamma(m / unit.square().sum(-1).clamp(min=1e-300), most=m / 2)
+        beta = fit_gamma(self.beta, most=m / 2)
         return Hyperprior(Gamma(alpha.shape, alpha.shape), beta)
 
     @cached_property
@@ -159,7 +159,7 @@ class WeightSample:
         return values, self._scatter @ self._whitener @ turn
 
 
-def _fit_gamma(x: Float[Tensor, "k"], most: float) -> Gamma:
+def fit_gamma(x: Float[Tensor, "k"], most: float) -> Gamma:
     """Maximum-likelihood Gamma of positive numbers, its shape at most `most`."""
     from scipy.stats import gamma  # half a second to import, and only training needs it
 

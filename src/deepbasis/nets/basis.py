@@ -49,7 +49,6 @@ class BasisNet(nn.Module):
         depth_input: whether scaffolded depth enters the network too ("rgbd").
         normalisation: what the encoder's weights expect; it is kept with the weights.
         dropout: share of the decoder's channels that training drops.
-        input_skip: join the input to the decoder's last step, at full size; the paper does not.
     """
 
     channels = sum(BASES)
@@ -63,7 +62,6 @@ class BasisNet(nn.Module):
         depth_input: bool = False,
         normalisation: str = "imagenet",
         dropout: float = 0.0,
-        input_skip: bool = True,
     ) -> None:
         super().__init__()
         for option, value, known in (
@@ -73,10 +71,9 @@ class BasisNet(nn.Module):
                 raise ValueError(f"`{option}` is {value!r}; choose one of {', '.join(known)}")
         self.encoder = ENCODERS[encoder]()
         self.depth_stem = DepthStem(self.encoder.channels[0]) if depth_input else None
-        self.decoder = Decoder(
-            self.encoder.channels, (5 if depth_input else 3) if input_skip else 0, dropout
-        )
-        self.input_skip = input_skip
+        # The input joins the last step: a scaffold then reaches the bases with all its detail.
+        seen = 5 if depth_input else 3
+        self.decoder = Decoder(self.encoder.channels, seen, dropout)
         for name, values in zip(("mean", "std"), NORMALISATIONS[normalisation], strict=True):
             self.register_buffer(name, torch.tensor(values).view(3, 1, 1))
 
@@ -99,4 +96,4 @@ class BasisNet(nn.Module):
         elif depth is not None:
             raise ValueError("this network takes the image alone; make it with `depth_input=True`")
         size = (image.shape[2], image.shape[3])
-        return self.decoder([x, *self.encoder.rest(x)], size, seen if self.input_skip else None)
+        return self.decoder([x, *self.encoder.rest(x)], size, seen)

@@ -1,24 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """After the last step: the prior, the calibration, the figures, and the model's file."""
 
-from dataclasses import dataclass
+from dataclasses import asdict
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from deepbasis import fit, latent, metrics
+from deepbasis import fit
 from deepbasis.data.points import WithPoints
-from deepbasis.data.sample import Frames, seeded
+from deepbasis.data.sample import Frames
 from deepbasis.data.sources import Picked
 from deepbasis.data.training import TrainingSet
-from deepbasis.layer import BasisFit, Prediction
+from deepbasis.layer import BasisFit, Whitened
 from deepbasis.methods import METHODS
 from deepbasis.model import Card, Completer, Network, load_tensors
 from deepbasis.shapes import Float
 from deepbasis.sparse import parse
 from deepbasis.train.checkpoint import State
 from deepbasis.train.job import Job
+from deepbasis.train.measure import gather_rows, measure, predict, share, some
 
 # Points that calibration draws: many, where the noise matters, and few, where the model does.
 MIXED_POINTS = ("5%", "1%", "200", "63", "20", "6")
@@ -26,7 +27,8 @@ MIXED_POINTS = ("5%", "1%", "200", "63", "20", "6")
 PIXELS = 1000
 # Where the figures in the model's file are taken.
 MEASURED_POINTS = ("5%", "1%", "50", "0")
-LEVEL = 0.9
+# Training frames that the kernel of local errors is learned from.
+KERNEL_FRAMES = 60
 
 
 @torch.no_grad()
@@ -44,6 +46,7 @@ def finish(job: Job, state: State) -> Completer:
         if METHODS[job.config.method].prior:
             learn_prior(job, network)
         found |= calibrate(job, model, network.last, held)
+        found |= learn_local(job, model, held)
     found["held_back"] = {points: measure(job, model, held, points) for points in MEASURED_POINTS}
     split = {"train": job.settings["split"], "held_back": job.settings["held_back_split"]}
     model.card = Card(job.settings, split, found)
@@ -81,11 +84,6 @@ def learn_prior(job: Job, network: Network) -> None:
     layer.eval()
 
 
-def share(count: int, fabric: Fabric) -> range:
-    """Numbers of the frames that this process looks at."""
-    return range(fabric.global_rank, count, fabric.world_size)
-
-
 def gather_sample(fabric: Fabric, sample: fit.WeightSample) -> fit.WeightSample:
     """The weights that all processes fitted."""
     return fit.WeightSample(
@@ -95,86 +93,69 @@ def gather_sample(fabric: Fabric, sample: fit.WeightSample) -> fit.WeightSample:
     )
 
 
-def gather_rows(fabric: Fabric, rows: Tensor) -> Tensor:
-    """Rows of all processes, one process after the other; they may differ in number."""
-    if fabric.world_size == 1:
-        return rows
-    counts = [int(n) for n in fabric.all_gather(torch.tensor([len(rows)]))]
-    padded = rows.new_zeros(max(counts), *rows.shape[1:])
-    padded[: len(rows)] = rows
-    parts = fabric.all_gather(padded)
-    assert isinstance(parts, Tensor)
-    return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """Errors and variances of log depth at the known pixels of one frame."""
-
-    prediction: Prediction
-    depth: Float[Tensor, "1 1 h w"]
-
-    @property
-    def rows(self) -> Float[Tensor, "p 3"]:
-        """Error, noise variance and model variance."""
-        known = latent.measured(self.depth)
-        mean, model_var, noise_var = (part[known] for part in self.prediction)
-        error = latent.to_latent(self.depth[known]) - mean
-        return torch.stack([error, noise_var, model_var], 1)
-
-
-def predict(job: Job, model: Completer, frames: Frames, points: str) -> list[Predicted]:
-    """Predict this process's share of some frames from one pattern of points."""
-    pattern = None if points == "sensor" else parse(points)
-    frames = WithPoints(frames, pattern, seed=job.config.seed)
-    found = []
-    for index in share(len(frames), job.fabric):
-        image, depth, sparse = (job.fabric.to_device(part[None]) for part in frames[index][1:4])
-        found.append(Predicted(model(image, sparse), depth))
-    return found
-
-
-def calibrate(
-    job: Job, model: Completer, layer: BasisFit, held: Frames
-) -> dict[str, float | list[float]]:
+def calibrate(job: Job, model: Completer, layer: BasisFit, held: Frames) -> dict[str, object]:
     """Find the factors of the variance on held-back frames, and store them in the layer."""
-    trained_with = job.config.input_points
-    if job.config.fit_points != "same" and job.config.input == "rgb":
-        trained_with = job.config.fit_points
-    if "-" in trained_with:  # a range: its upper end
-        trained_with = trained_with.split("-")[1]
     layer.set_calibration()
-
-    def rows(points: str) -> Tensor:
-        parts = [some(p.rows, PIXELS) for p in predict(job, model, held, points)]
-        return gather_rows(job.fabric, torch.cat(parts) if parts else torch.zeros(0, 3))
-
-    error, noise_var, model_var = torch.cat([rows(points) for points in MIXED_POINTS]).unbind(1)
+    error, noise_var, model_var = mixed_rows(job, model, held)
     noise, model_factor = fit.two_term(error, noise_var, model_var)
     laplace = float(fit.laplace_factor(error, noise_var + model_var))
-    error, _, model_var = rows(trained_with).unbind(1)
+    error, _, model_var = rows(job, model, held, trained_points(job)).unbind(1)
     nees = float(fit.nees(error, model_var))
     layer.set_calibration(noise=noise, model=model_factor, nees=nees)
     return {"two_term": [noise, model_factor], "nees_factor": nees, "laplace_factor": laplace}
 
 
-def some(rows: Tensor, most: int) -> Tensor:
-    """A random part of the rows, the same every time."""
-    return rows[torch.randperm(len(rows), generator=seeded(0))[:most].to(rows.device)]
+def learn_local(job: Job, model: Completer, held: Frames) -> dict[str, object]:
+    """Find the kernel of local errors on training frames, and its calibration on held-back ones."""
+    layer = model.networks[0].last
+    assert isinstance(layer, BasisFit)
+    step = max(1, len(job.frames) // KERNEL_FRAMES)
+    some_frames = Picked(job.frames, range(0, len(job.frames), step))
+    prior = fit.Prior(layer.prior_mean, layer.prior_cov)
+    seen = [see(job, model, some_frames, i) for i in range(len(some_frames))]
+    alpha = fit.Hyperprior(alpha=fit.Gamma(*layer.hyperprior[0].tolist()))
+    kernel = fit.learn_kernel(
+        [fit.Frame(one.x[0], one.phi[0], one.z[0]) for one in seen], prior, hyperprior=alpha
+    )
+    layer.set_local(kernel)
+    news = [fit.local.whiten(kernel, *one[:4]) for one in seen if one.z.shape[1] > len(prior.mean)]
+    fits = [fit.evidence(n.phi, n.z, prior, n.weight, hyperprior=alpha) for n in news]
+    beta = fit.fit_gamma(torch.cat([post.beta for post in fits]).double(), len(prior.mean) / 2)
+    layer.set_local(kernel, beta)
+    model.assume("local")
+    error, noise_var, model_var = mixed_rows(job, model, held)
+    noise, model_factor = fit.two_term(error, noise_var, model_var)
+    layer.set_local(kernel, beta, noise=noise, model=model_factor)
+    found = {points: measure(job, model, held, points) for points in MEASURED_POINTS}
+    model.assume("independent")
+    return {"kernel": asdict(kernel), "local_two_term": [noise, model_factor], "local": found}
 
 
-def measure(job: Job, model: Completer, held: Frames, points: str) -> dict[str, float]:
-    """Mean over frames of error, consistency and coverage."""
-    rows = []
-    for one in predict(job, model, held, points):
-        mean, var = one.prediction.mean, one.prediction.model_var + one.prediction.noise_var
-        low, high = latent.interval(mean, var, LEVEL)
-        depth = latent.to_depth(mean)
-        error, noise_var, model_var = one.rows.unbind(1)
-        rows.append([
-            metrics.mae(depth, one.depth), metrics.rmse(depth, one.depth),
-            float(fit.nees(error, noise_var + model_var)),
-            metrics.coverage(low, high, one.depth),
-        ])  # fmt: skip
-    means = gather_rows(job.fabric, torch.tensor(rows).view(-1, 4)).mean(0).tolist()
-    return dict(zip(("mae", "rmse", "nees", "coverage_90"), means, strict=True))
+def see(job: Job, model: Completer, frames: Frames, index: int) -> Whitened:
+    """A frame's points, at one of the mixed counts, with their bases and places."""
+    pattern = parse(MIXED_POINTS[index % len(MIXED_POINTS)])
+    sample = WithPoints(frames, pattern, seed=job.config.seed)[index]
+    image, sparse = (job.fabric.to_device(part[None]) for part in (sample.image, sample.sparse))
+    network = model.networks[0]
+    assert isinstance(network.last, BasisFit)
+    bases = network.bases(image, *model.fill(sparse))
+    guide = image.to(sparse.dtype) / 255
+    return network.last.whiten(*network.last.read(bases, sparse), list(guide))
+
+
+def trained_points(job: Job) -> str:
+    """The pattern that training saw; of a range, its upper end."""
+    apart = job.config.fit_points != "same" and job.config.input == "rgb"
+    points = job.config.fit_points if apart else job.config.input_points
+    return points.rpartition("-")[2]
+
+
+def rows(job: Job, model: Completer, held: Frames, points: str) -> Float[Tensor, "p 3"]:
+    """Errors, noise and model variances of some pixels of all held-back frames."""
+    parts = [some(one.rows, PIXELS) for one in predict(job, model, held, points)]
+    return gather_rows(job.fabric, torch.cat(parts) if parts else torch.zeros(0, 3))
+
+
+def mixed_rows(job: Job, model: Completer, held: Frames) -> tuple[Tensor, ...]:
+    """The columns of `rows` at all mixed point counts."""
+    return torch.cat([rows(job, model, held, points) for points in MIXED_POINTS]).unbind(1)

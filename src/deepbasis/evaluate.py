@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models x point patterns on a data set: one table, with all that is needed to make it again."""
+
+import csv
+import io
+import json
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+import deepbasis
+from deepbasis import classical
+from deepbasis.data.files import whole
+from deepbasis.data.points import WithPoints
+from deepbasis.data.sample import Frames, Sample
+from deepbasis.data.sources import Source, fingerprint
+from deepbasis.data.training import parse_points
+from deepbasis.metrics import CONVENTIONS, Tally, confidence
+from deepbasis.model import Completer
+from deepbasis.shapes import Float, UInt8
+from deepbasis.sparse import Pattern
+
+# What the screen shows; the files hold every metric.
+SHOWN = ("mae", "rmse", "delta1", "ause", "auce", "nll", "nees", "coverage90")
+CLASSICAL = ("nearest", "linear", "kriging", "colourisation")
+
+
+class Answer(NamedTuple):
+    """Log depth of one frame, and its variance."""
+
+    mean: Float[Tensor, "1 h w"]
+    var: Float[Tensor, "1 h w"]
+
+
+Errors = Literal["independent", "local"]
+Method = Callable[[UInt8[Tensor, "3 h w"], Float[Tensor, "1 h w"]], Answer]
+
+
+@dataclass(frozen=True)
+class Score:
+    """One row of the table: a method at one pattern of points."""
+
+    method: str
+    points: str
+    metrics: dict[str, float]
+    """Means over images; see `deepbasis.metrics.CONVENTIONS`."""
+    interval: dict[str, tuple[float, float]]
+    """Bootstrap interval of each mean, 95 %, over images."""
+
+
+def model_method(model: Completer) -> Method:
+    """A trained model, asked for one frame at a time."""
+
+    def complete(image: Tensor, sparse: Tensor) -> Answer:
+        mean, model_var, noise_var = model(image[None], sparse[None])
+        return Answer(mean[0], (model_var + noise_var)[0])
+
+    return complete
+
+
+def classical_method(name: str) -> Method:
+    """A completer without a network."""
+    known = {key: getattr(classical, key) for key in CLASSICAL}
+    if name not in known:
+        raise ValueError(f"there is no classical completer {name!r}; choose {', '.join(known)}")
+
+    def complete(image: Tensor, sparse: Tensor) -> Answer:
+        return Answer(*known[name](image, sparse))
+
+    return complete
+
+
+def open_methods(
+    models: Sequence[Path], classics: Sequence[str], errors: Sequence[Errors] = ("independent",)
+) -> dict[str, Method]:
+    """Methods by the name that the table gives them: the file's, or its folder's."""
+    found: dict[str, Method] = {}
+    for path in models:
+        file = path / "model.safetensors" if path.is_dir() else path
+        name = file.parent.name if file.name == "model.safetensors" else file.stem
+        if name in found:
+            raise ValueError(f"two models are called {name!r}; rename one of their folders")
+        for assumed in errors:
+            full_name = name if assumed == "independent" else f"{name} {assumed}"
+            found[full_name] = model_method(Completer.load(file).assume(assumed))
+    return found | {name: classical_method(name) for name in classics}
+
+
+def evaluate(
+    methods: dict[str, Method],
+    frames: Frames,
+    points: Sequence[str],
+    seed: int = 0,
+    workers: int = 0,
+) -> Iterator[Score]:
+    """Score every method at every pattern, on the same points, one pattern after the other.
+
+    Classical completers have nothing to say without points, and are left out there.
+    """
+    for word in points:
+        pattern = parse_points(word)
+        if not isinstance(pattern, Pattern | None):
+            raise ValueError(f"points {word!r} are a range; evaluation wants one number at a time")
+        tallies = {name: Tally() for name in methods if not (word == "0" and name in CLASSICAL)}
+        loader: DataLoader[Sample] = DataLoader(
+            WithPoints(frames, pattern, seed=seed),  # type: ignore[arg-type]
+            batch_size=None,
+            num_workers=workers,
+        )
+        for sample in loader:
+            for name, tally in tallies.items():
+                answer = methods[name](sample.image, sample.sparse)
+                tally.add(sample.name, answer.mean[0], answer.var[0], sample.depth[0])
+        for name, tally in tallies.items():
+            yield Score(name, word, tally.finish(), confidence(tally.per_image()))
+
+
+def table(scores: Sequence[Score]) -> str:
+    """The main metrics as text."""
+    head = f"{'points':<10} {'method':<24}" + "".join(f"{name:>11}" for name in SHOWN)
+    rows = [
+        f"{score.points:<10} {score.method:<24}"
+        + "".join(f"{score.metrics[name]:11.3f}" for name in SHOWN)
+        for score in scores
+    ]
+    return "\n".join([head, *rows])
+
+
+def write(out: Path, scores: Sequence[Score], source: Source, frames: Frames, command: str) -> None:
+    """Write OUT.json, with everything, and OUT.csv, with the numbers."""
+    about: dict[str, Any] = {
+        "command": command,
+        "version": deepbasis.__version__,
+        "commit": commit(),
+        "data": json.loads(json.dumps(asdict(source), default=str)),
+        "split": fingerprint(frames),
+        "convention": CONVENTIONS["images"],
+        "rows": [asdict(score) for score in scores],
+    }
+    with whole(out.with_suffix(".json")) as file:
+        file.write((json.dumps(about, indent=1) + "\n").encode())
+    text = io.StringIO()
+    names = list(scores[0].metrics)
+    writer = csv.writer(text, lineterminator="\n")
+    bounds = [f"{name} {end}" for name in scores[0].interval for end in ("low", "high")]
+    writer.writerow(["method", "points", *names, *bounds])
+    for score in scores:
+        ends = [end for name in score.interval for end in score.interval[name]]
+        writer.writerow([score.method, score.points, *score.metrics.values(), *ends])
+    with whole(out.with_suffix(".csv")) as file:
+        file.write(text.getvalue().encode())
+
+
+def commit() -> str:
+    """The code's commit, if it runs from a clone; "+" means that files were changed since."""
+    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+"]
+    try:
+        run = subprocess.run(git, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return run.stdout.strip()
+
+
+def run(
+    models: Sequence[Path],
+    classics: Sequence[str],
+    source: Source,
+    points: Sequence[str],
+    out: Path | None,
+    command: str,
+    errors: Sequence[Errors] = ("independent",),
+    seed: int = 0,
+    workers: int = 0,
+) -> list[Score]:
+    """Evaluate, show the table row by row, write the files."""
+    methods = open_methods(models, classics, errors)
+    if not methods:
+        raise ValueError("nothing to evaluate; name a model or a --classical completer")
+    if out is not None and not out.parent.is_dir():
+        raise ValueError(f"--out {out}: the folder {out.parent} does not exist; make it first")
+    frames = source.open("test")
+    torch.manual_seed(seed)
+    scores: list[Score] = []
+    for score in evaluate(methods, frames, points, seed, workers):
+        lines = table([score]).split("\n")
+        print(lines[1] if scores else "\n".join(lines), flush=True)
+        scores.append(score)
+    print(f"{len(frames)} frames, split {fingerprint(frames)}; {CONVENTIONS['images']}")
+    if out is not None:
+        write(out, scores, source, frames, command)
+        print(f"written to {out.with_suffix('.json')} and {out.with_suffix('.csv')}")
+    return scores

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predictions of held-back frames, each made by one process and seen by all."""
+
+from dataclasses import dataclass
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from deepbasis import fit, latent, metrics
+from deepbasis.data.points import WithPoints
+from deepbasis.data.sample import Frames, seeded
+from deepbasis.layer import Prediction
+from deepbasis.model import Completer
+from deepbasis.shapes import Float
+from deepbasis.sparse import parse
+from deepbasis.train.job import Job
+
+LEVEL = 0.9
+
+
+def share(count: int, fabric: Fabric) -> range:
+    """Numbers of the frames that this process looks at."""
+    return range(fabric.global_rank, count, fabric.world_size)
+
+
+def gather_rows(fabric: Fabric, rows: Tensor) -> Tensor:
+    """Rows of all processes, one process after the other; they may differ in number."""
+    if fabric.world_size == 1:
+        return rows
+    counts = [int(n) for n in fabric.all_gather(torch.tensor([len(rows)]))]
+    padded = rows.new_zeros(max(counts), *rows.shape[1:])
+    padded[: len(rows)] = rows
+    parts = fabric.all_gather(padded)
+    assert isinstance(parts, Tensor)
+    return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Errors and variances of log depth at the known pixels of one frame."""
+
+    prediction: Prediction
+    depth: Float[Tensor, "1 1 h w"]
+
+    @property
+    def rows(self) -> Float[Tensor, "p 3"]:
+        """Error, noise variance and model variance."""
+        known = latent.measured(self.depth)
+        mean, model_var, noise_var = (part[known] for part in self.prediction)
+        error = latent.to_latent(self.depth[known]) - mean
+        return torch.stack([error, noise_var, model_var], 1)
+
+
+def predict(job: Job, model: Completer, frames: Frames, points: str) -> list[Predicted]:
+    """Predict this process's share of some frames from one pattern of points."""
+    pattern = None if points == "sensor" else parse(points)
+    frames = WithPoints(frames, pattern, seed=job.config.seed)
+    found = []
+    for index in share(len(frames), job.fabric):
+        image, depth, sparse = (job.fabric.to_device(part[None]) for part in frames[index][1:4])
+        found.append(Predicted(model(image, sparse), depth))
+    return found
+
+
+def some(rows: Tensor, most: int) -> Tensor:
+    """A random part of the rows, the same every time."""
+    return rows[torch.randperm(len(rows), generator=seeded(0))[:most].to(rows.device)]
+
+
+def measure(job: Job, model: Completer, held: Frames, points: str) -> dict[str, float]:
+    """Mean over frames of error, consistency and coverage."""
+    rows = []
+    for one in predict(job, model, held, points):
+        mean, var = one.prediction.mean, one.prediction.model_var + one.prediction.noise_var
+        low, high = latent.interval(mean, var, LEVEL)
+        depth = latent.to_depth(mean)
+        error, noise_var, model_var = one.rows.unbind(1)
+        rows.append([
+            metrics.mae(depth, one.depth), metrics.rmse(depth, one.depth),
+            float(fit.nees(error, noise_var + model_var)),
+            metrics.coverage(low, high, one.depth),
+        ])  # fmt: skip
+    means = gather_rows(job.fabric, torch.tensor(rows).view(-1, 4)).mean(0).tolist()
+    return dict(zip(("mae", "rmse", "nees", "coverage_90"), means, strict=True))
