@@ -271,6 +271,7 @@ CASES = {
     "layer.set_calibration(model=0.0)": "calibration factors are 1.0, 0.0, 1.0; all must be > 0",
     "layer.learn_prior()": "no weights were gathered",
     "BasisFit(3, variance='best')": "`variance` is 'best'; choose 'predictive' or 'paper'",
+    "BasisFit(3, errors='some')": "`errors` is 'some'; choose 'independent' or 'local'",
 }
 
 SETUP = "bases, sparse = torch.rand(1, 3, 4, 6), ones(1, 1, 4, 6); layer = BasisFit(3).eval()"
@@ -285,3 +286,45 @@ def said():
 def test_bad_input_says_what_was_wrong(said, case):
     assert CASES[case] in said[case]
     assert "\n" not in said[case]
+
+
+def test_the_mean_alone_is_the_mean_of_forward_in_value_and_gradient():
+    torch.manual_seed(0)
+    bases = [torch.randn(2, 3, 4, 6).double(), torch.randn(2, 2, 9, 13).double()]
+    sparse = torch.where(torch.rand(2, 1, 9, 13) < 0.5, 1 + torch.rand(2, 1, 9, 13), 0).double()
+    layer = BasisFit(5)
+    found = []
+    for predict in (lambda b: layer(b, sparse).mean, lambda b: layer.mean(b, sparse)):
+        leaves = [basis.clone().requires_grad_() for basis in bases]
+        mean = predict(leaves)
+        found.append([mean, *torch.autograd.grad(mean.sin().sum(), leaves)])
+    for one, other in zip(*found, strict=True):
+        assert one.abs().max() > 0.1
+        torch.testing.assert_close(one, other)
+
+
+def test_local_errors_of_no_length_are_independent_errors():
+    """Where nothing was measured. The nugget adds to what errors share; beta is of the sum."""
+    torch.manual_seed(0)
+    bases, image = torch.randn(2, 4, 10, 14).double(), torch.rand(2, 3, 10, 14).double()
+    sparse = torch.where(torch.rand(2, 1, 10, 14) < 0.3, 1 + torch.rand(2, 1, 10, 14), 0).double()
+    plain = BasisFit(4, steps=500, tol=1e-9).double().eval()
+    near = BasisFit(4, steps=500, tol=1e-9, errors="local").double().eval()
+    near.set_local(fit.Kernel(length=1e-6, colour=1.0, nugget=0.5))
+    free = sparse == 0
+    for one, other in zip(plain(bases, sparse), near(bases, sparse, guide=image), strict=True):
+        torch.testing.assert_close(one[free], other[free], rtol=1e-4, atol=1e-7)
+
+
+def test_huber_keeps_an_outlier_from_its_surroundings():
+    torch.manual_seed(0)
+    sparse = torch.zeros(1, 1, 20, 30)
+    sparse[0, 0, ::4, ::4] = 2.0
+    clean = BasisFit(1, errors="local", huber=1.5).eval()
+    bases = torch.randn(1, 1, 20, 30)
+    before = clean(bases, sparse).mean
+    sparse[0, 0, 8, 12] = 20.0
+    robust = (clean(bases, sparse).mean - before).abs()
+    clean.huber = None
+    plain = (clean(bases, sparse).mean - before).abs()
+    assert robust[0, 0, 6:11, 10:15].mean() < 0.2 * plain[0, 0, 6:11, 10:15].mean()

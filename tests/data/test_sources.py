@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data sets by name, and frames as a training sees them."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from deepbasis.data.sample import Sample, halve
+from deepbasis.data.sources import Halved, Picked, Remembered, Source, fingerprint, hold_back
+from deepbasis.data.training import Between, TrainingSet, batches, parse_points
+from deepbasis.scaffold import scaffold
+
+
+class Numbers:
+    """Frames whose depth is their number and one."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def name(self, index: int) -> str:
+        return f"n{index}"
+
+    def __getitem__(self, index: int) -> Sample:
+        depth = torch.full((1, 24, 32), 1.0 + index)
+        image = torch.full((3, 24, 32), index, dtype=torch.uint8)
+        return Sample(self.name(index), image, depth, depth * 0, torch.eye(3))
+
+
+def test_worlds_test_on_other_frames_than_they_train_on():
+    source = Source("rooms", count=2, size=(32, 48))
+    train, test = source.open("train"), source.open("test")
+    assert {train.name(i) for i in range(2)}.isdisjoint(test.name(i) for i in range(2))
+    assert not torch.equal(train[0].depth, test[0].depth)
+
+
+def test_frames_are_picked_evenly_and_halved():
+    picked = Picked(Numbers(10), [1, 8])
+    assert [picked.name(i) for i in range(2)] == ["n1", "n8"]
+    small = Halved(picked, 2)[1]
+    assert small.image.shape == (3, 6, 8)
+    assert torch.equal(small.depth, halve(halve(picked[1])).depth)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_remembered_frames_are_the_frames(workers):
+    kept = Remembered(Numbers(5), workers)
+    assert len(kept) == 5
+    for i in range(5):
+        assert kept.name(i) == f"n{i}"
+        assert torch.equal(kept[i].depth, Numbers(5)[i].depth)
+
+
+def test_held_back_frames_are_the_last_and_in_nobody_elses_hands():
+    train, held = hold_back(Numbers(10), 3)
+    assert [train.name(i) for i in range(7)] == [f"n{i}" for i in range(7)]
+    assert [held.name(i) for i in range(3)] == ["n7", "n8", "n9"]
+    with pytest.raises(ValueError, match="cannot hold back 10 of 10 frames"):
+        hold_back(Numbers(10), 10)
+
+
+def test_the_fingerprint_knows_number_and_order():
+    prints = {fingerprint(f) for f in (Numbers(3), Numbers(4), Picked(Numbers(3), [1, 0, 2]))}
+    assert len(prints) == 3
+    assert fingerprint(Numbers(3)) == fingerprint(Picked(Numbers(9), [0, 1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"data": "nyu"}, "`data` 'nyu' needs its folder: pass `root`"),
+        ({"data": "rooms", "root": Path()}, "`data` 'rooms' takes no `root`"),
+        ({"data": "moon"}, "`data` is 'moon'; choose one of 'nyu'"),
+    ],
+)
+def test_sources_that_cannot_be_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Source(**settings)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_processes_share_an_epoch_without_overlap_and_in_the_order_of_one(ranks):
+    alone = list(batches(25, 2, seed=4, epoch=1))
+    shared = [list(batches(25, 2, seed=4, epoch=1, rank=r, ranks=ranks)) for r in range(ranks)]
+    turns = [batch for turn in zip(*shared, strict=True) for batch in turn]
+    assert turns == alone[: len(turns)]
+    assert len(turns) == 25 // (2 * ranks) * ranks
+    assert len({i for batch in turns for i in batch}) == 2 * len(turns)
+    rest = list(batches(25, 2, seed=4, epoch=1, rank=0, ranks=ranks, skip=2))
+    assert rest == shared[0][2:]
+    assert list(batches(25, 2, seed=4, epoch=2)) != alone
+
+
+def test_fit_points_are_apart_from_those_the_network_sees():
+    frames = Numbers(3)
+    item = TrainingSet(frames, "50", "300", depth_input=True)[2]
+    seen = TrainingSet(frames, "50", "same", depth_input=True)[2]
+    assert int((item.sparse > 0).sum()) == 300
+    assert int((seen.sparse > 0).sum()) == 50
+    assert not ((item.sparse > 0) & (seen.sparse > 0)).any()
+    depth, valid = scaffold(seen.sparse)
+    assert torch.equal(item.scaffold, depth)
+    assert torch.equal(item.valid, valid)
+
+
+def test_withheld_and_unseen_points_leave_nothing_in_the_input():
+    for dropped in (
+        TrainingSet(Numbers(3), "50", "300", drop=1.0, depth_input=True)[0],
+        TrainingSet(Numbers(3), "50", "300")[0],
+    ):
+        assert not dropped.valid.any()
+        assert not dropped.scaffold.any()
+        assert int((dropped.sparse > 0).sum()) == 300
+
+
+def test_points_are_drawn_with_the_frame_whoever_asks():
+    one, again = (TrainingSet(Numbers(4), "0-100", "300", depth_input=True, seed=7) for _ in "ab")
+    for part, other in zip(one[3][1:], again[3][1:], strict=True):
+        assert torch.equal(part, other)
+    later = TrainingSet(Numbers(4), "0-100", "300", depth_input=True, seed=7, epoch=1)
+    assert not torch.equal(later[3].sparse, one[3].sparse)
+
+
+def test_a_range_reaches_both_ends_and_favours_no_magnitude():
+    depth, image = torch.ones(1, 24, 32), torch.zeros(3, 24, 32, dtype=torch.uint8)
+    g = torch.Generator().manual_seed(0)
+    counts = torch.tensor(
+        [int((Between(0, 500)(depth, image, torch.eye(3), g) > 0).sum()) for _ in range(400)]
+    )
+    assert counts.min() == 0
+    assert counts.max() > 450
+    # ln(1 + n) is uniform on 0 .. ln 501, so half of the counts are below sqrt(501) - 1 = 21.4;
+    # four standard errors of a share of 400 draws are 0.1.
+    assert abs(float((counts <= 21).float().mean()) - 0.5) < 0.1
+
+
+def test_points_by_name():
+    assert parse_points("sensor") is None
+    assert parse_points("0-850") == Between(0, 850)
+    assert str(parse_points("5%")) == "5%"
+    with pytest.raises(ValueError, match="runs backwards; write 1-9"):
+        parse_points("9-1")
+
+
+def test_the_sensors_own_points_are_used_as_they_are():
+    class Measured(Numbers):
+        def __getitem__(self, index: int) -> Sample:
+            sample = super().__getitem__(index)
+            sparse = torch.zeros_like(sample.depth)
+            sparse[0, 3, 4:9] = 2.5
+            return sample._replace(sparse=sparse)
+
+    item = TrainingSet(Measured(1), "sensor", "same", depth_input=True)[0]
+    assert int((item.sparse == 2.5).sum()) == 5

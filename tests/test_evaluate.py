@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of results: right numbers, and all that is needed to make them again."""
+
+import csv
+import json
+import math
+import sys
+
+import pytest
+import torch
+
+from deepbasis import latent, metrics
+from deepbasis.cli import main
+from deepbasis.data.points import WithPoints
+from deepbasis.data.sources import Source, fingerprint
+from deepbasis.evaluate import Answer, classical_method, evaluate
+from deepbasis.model import Architecture, Completer
+from deepbasis.sparse import parse
+
+ROOMS = Source("rooms", count=3, size=(32, 48))
+
+
+def run(monkeypatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["deepbasis", "evaluate", *arguments])
+    try:
+        main()
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+def test_the_truth_with_a_known_error_scores_that_error():
+    """Depth 10 % too large everywhere: every metric is known without computing it."""
+    frames = ROOMS.open("test")
+    truth = {frames[i].image.sum().item(): frames[i].depth for i in range(3)}
+
+    def tenth_too_far(image, sparse):
+        z = latent.to_latent(1.1 * truth[image.sum().item()].clamp(min=0.1))
+        return Answer(z, torch.full_like(z, 0.02))
+
+    (score,) = evaluate({"mine": tenth_too_far}, frames, ["10"])
+    assert score.metrics["rel"] == pytest.approx(0.1, rel=1e-4)
+    assert score.metrics["delta1"] == 100
+    assert score.metrics["nees"] == pytest.approx(math.log(1.1) ** 2 / 0.02, rel=1e-4)
+    assert score.metrics["images"] == 3
+    low, high = score.interval["rel"]
+    assert low == pytest.approx(high, rel=1e-4)
+
+
+def test_all_methods_see_the_same_points():
+    seen = {"a": [], "b": []}
+
+    def spy(name):
+        def method(image, sparse):
+            seen[name].append(sparse)
+            return classical_method("linear")(image, sparse)
+
+        return method
+
+    list(evaluate({name: spy(name) for name in seen}, ROOMS.open("test"), ["20"], seed=5))
+    sample = WithPoints(ROOMS.open("test"), parse("20"), seed=5)[0]
+    assert torch.equal(seen["a"][0], sample.sparse)
+    assert all(torch.equal(a, b) for a, b in zip(seen["a"], seen["b"], strict=True))
+
+
+def test_the_command_writes_what_it_shows(monkeypatch, capsys, tmp_path):
+    model = Completer(Architecture())
+    model.save(tmp_path / "mine.safetensors")
+    words = ["--frames", "3", "--size", "32", "48", "--points", "5%", "0", "--workers", "0"]
+    extra = ["--classical", "linear", "--errors", "independent", "local"]
+    out = tmp_path / "table"
+    code = run(monkeypatch, str(tmp_path / "mine.safetensors"), *words, *extra, "--out", str(out))
+    said = capsys.readouterr().out
+    assert code == 0
+    about = json.loads(out.with_suffix(".json").read_text())
+    rows = {(row["method"], row["points"]): row["metrics"] for row in about["rows"]}
+    assert set(rows) == {
+        ("mine", "5%"), ("mine local", "5%"), ("linear", "5%"), ("mine", "0"), ("mine local", "0"),
+    }  # fmt: skip
+    assert about["split"] == fingerprint(ROOMS.open("test"))
+    assert about["command"].startswith("deepbasis evaluate")
+    assert f"{rows['linear', '5%']['mae']:.3f}" in said
+    with out.with_suffix(".csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert len(table) == 5
+    assert float(table[0]["mae"]) == rows["mine", "5%"]["mae"]
+    assert float(table[0]["mae low"]) <= float(table[0]["mae"]) <= float(table[0]["mae high"])
+    maes = []
+    for i in range(3):
+        sample = WithPoints(ROOMS.open("test"), parse("5%"))[i]
+        depth = latent.to_depth(classical_method("linear")(sample.image, sample.sparse).mean)
+        maes.append(float(metrics.mae(depth, sample.depth)))
+    assert rows["linear", "5%"]["mae"] == pytest.approx(sum(maes) / 3, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "nothing to evaluate; name a model or a --classical completer"),
+        (["--classical", "linaer"], "there is no classical completer 'linaer'; choose nearest"),
+        (["no.safetensors"], "there is no file no.safetensors"),
+        (["--classical", "linear", "--out", "no/table"], "the folder no does not exist"),
+        (["--classical", "linear", "--points", "5-9"], "evaluation wants one number at a time"),
+        (["--classical", "linear", "--data", "nyu"], "`data` 'nyu' needs its folder"),
+    ],
+)
+def test_bad_input_is_one_sentence(monkeypatch, capsys, tmp_path, words, message):
+    monkeypatch.chdir(tmp_path)
+    assert run(monkeypatch, *words) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert not list(tmp_path.iterdir())
