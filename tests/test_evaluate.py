@@ -75,7 +75,8 @@ def test_the_command_writes_what_it_shows(monkeypatch, capsys, tmp_path):
     about = json.loads(out.with_suffix(".json").read_text())
     rows = {(row["method"], row["points"]): row["metrics"] for row in about["rows"]}
     assert set(rows) == {
-        ("mine", "5%"), ("mine local", "5%"), ("linear", "5%"), ("mine", "0"), ("mine local", "0"),
+        ("mine independent", "5%"), ("mine local", "5%"), ("linear", "5%"),
+        ("mine independent", "0"), ("mine local", "0"),
     }  # fmt: skip
     assert about["split"] == fingerprint(ROOMS.open("test"))
     assert about["command"].startswith("deepbasis evaluate")
@@ -83,8 +84,11 @@ def test_the_command_writes_what_it_shows(monkeypatch, capsys, tmp_path):
     with out.with_suffix(".csv").open() as file:
         table = list(csv.DictReader(file))
     assert len(table) == 5
-    assert float(table[0]["mae"]) == rows["mine", "5%"]["mae"]
+    assert float(table[0]["mae"]) == rows["mine independent", "5%"]["mae"]
     assert float(table[0]["mae low"]) <= float(table[0]["mae"]) <= float(table[0]["mae high"])
+    page = out.with_suffix(".md").read_text()
+    assert page.count("\n| 5% |") == 3
+    assert f"{rows['linear', '5%']['mae']:.3f}" in page
     maes = []
     for i in range(3):
         sample = WithPoints(ROOMS.open("test"), parse("5%"))[i]

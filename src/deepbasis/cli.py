@@ -144,7 +144,7 @@ def evaluate(
     variant: str | None = None,
     points: tuple[str, ...] = ("5%", "1%", "500", "50", "10", "1", "0"),
     classical: tuple[str, ...] = (),
-    errors: tuple[Literal["independent", "local"], ...] = ("independent",),
+    errors: tuple[Literal["independent", "local"], ...] = (),
     out: Path | None = None,
     seed: int = 0,
     workers: int = 1,
@@ -161,8 +161,9 @@ def evaluate(
         variant: Of roads or of VKITTI2's test: fog, 15-deg-left, ...
         points: Patterns of points, as 500, 5%, lidar64, tof, or sensor for the data set's own.
         classical: Completers without a network: nearest, linear, kriging, colourisation.
-        errors: How fits take the errors of pixels: independent, local, or a row for each.
-        out: Write OUT.json and OUT.csv.
+        errors: How fits take the errors of pixels: independent, local, or a row for each; by
+            default as each model was made to.
+        out: Write OUT.json, OUT.csv and OUT.md.
         seed: Another seed draws other points.
         workers: Processes that prepare frames.
     """

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from deepbasis.data.points import WithPoints
 from deepbasis.data.sample import Frames, Sample
 from deepbasis.data.sources import Source, fingerprint
 from deepbasis.data.training import parse_points
+from deepbasis.layer import Errors
 from deepbasis.metrics import CONVENTIONS, Tally, confidence
 from deepbasis.model import Completer
 from deepbasis.shapes import Float, UInt8
@@ -38,7 +39,6 @@ class Answer(NamedTuple):
     var: Float[Tensor, "1 h w"]
 
 
-Errors = Literal["independent", "local"]
 Method = Callable[[UInt8[Tensor, "3 h w"], Float[Tensor, "1 h w"]], Answer]
 
 
@@ -77,18 +77,22 @@ def classical_method(name: str) -> Method:
 
 
 def open_methods(
-    models: Sequence[Path], classics: Sequence[str], errors: Sequence[Errors] = ("independent",)
+    models: Sequence[Path], classics: Sequence[str], errors: Sequence[Errors] = ()
 ) -> dict[str, Method]:
-    """Methods by the name that the table gives them: the file's, or its folder's."""
+    """Methods by the name that the table gives them: the file's, or its folder's.
+
+    Without `errors` each model takes them as it was made to.
+    """
     found: dict[str, Method] = {}
     for path in models:
         file = path / "model.safetensors" if path.is_dir() else path
         name = file.parent.name if file.name == "model.safetensors" else file.stem
-        if name in found:
+        if any(other.split()[0] == name for other in found):
             raise ValueError(f"two models are called {name!r}; rename one of their folders")
+        if not errors:
+            found[name] = model_method(Completer.load(file))
         for assumed in errors:
-            full_name = name if assumed == "independent" else f"{name} {assumed}"
-            found[full_name] = model_method(Completer.load(file).assume(assumed))
+            found[f"{name} {assumed}"] = model_method(Completer.load(file).assume(assumed))
     return found | {name: classical_method(name) for name in classics}
 
 
@@ -132,8 +136,31 @@ def table(scores: Sequence[Score]) -> str:
     return "\n".join([head, *rows])
 
 
+def markdown(scores: Sequence[Score], command: str, about: str) -> str:
+    """The main metrics as a page; the best number of each column and pattern is bold."""
+    lines = [
+        "| points | method | " + " | ".join(SHOWN) + " |",
+        "|---|---|" + "---:|" * len(SHOWN),
+    ]
+    for score in scores:
+        rivals = [other for other in scores if other.points == score.points]
+        cells = []
+        for name in SHOWN:
+            best = min(rivals, key=lambda rival: _distance(name, rival.metrics[name]))
+            text = f"{score.metrics[name]:.3f}"
+            cells.append(f"**{text}**" if score is best else text)
+        lines.append(f"| {score.points} | {score.method} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, "", about, "", "```text", f"$ {command}", "```", ""])
+
+
+def _distance(name: str, value: float) -> float:
+    """How far a metric is from where it should be."""
+    ideal = {"delta1": 100.0, "nees": 1.0, "coverage90": 0.9}
+    return abs(value - ideal[name]) if name in ideal else value
+
+
 def write(out: Path, scores: Sequence[Score], source: Source, frames: Frames, command: str) -> None:
-    """Write OUT.json, with everything, and OUT.csv, with the numbers."""
+    """Write OUT.json, with everything, OUT.csv, with the numbers, and OUT.md, to be read."""
     about: dict[str, Any] = {
         "command": command,
         "version": deepbasis.__version__,
@@ -155,6 +182,10 @@ def write(out: Path, scores: Sequence[Score], source: Source, frames: Frames, co
         writer.writerow([score.method, score.points, *score.metrics.values(), *ends])
     with whole(out.with_suffix(".csv")) as file:
         file.write(text.getvalue().encode())
+    told = f"{len(frames)} frames, split {fingerprint(frames)}, code {commit()}; "
+    page = markdown(scores, command, told + CONVENTIONS["images"])
+    with whole(out.with_suffix(".md")) as file:
+        file.write(f"# {out.stem}\n\n{page}".encode())
 
 
 def commit() -> str:
@@ -174,7 +205,7 @@ def run(
     points: Sequence[str],
     out: Path | None,
     command: str,
-    errors: Sequence[Errors] = ("independent",),
+    errors: Sequence[Errors] = (),
     seed: int = 0,
     workers: int = 0,
 ) -> list[Score]:
@@ -194,5 +225,5 @@ def run(
     print(f"{len(frames)} frames, split {fingerprint(frames)}; {CONVENTIONS['images']}")
     if out is not None:
         write(out, scores, source, frames, command)
-        print(f"written to {out.with_suffix('.json')} and {out.with_suffix('.csv')}")
+        print(f"written to {out}.json, {out}.csv and {out}.md")
     return scores

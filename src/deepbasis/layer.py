@@ -13,6 +13,8 @@ from deepbasis.measurements import Measurements, gather_points
 from deepbasis.pyramid import Pyramid, project, project_in_blocks
 from deepbasis.shapes import Float
 
+Errors = Literal["independent", "local"]
+
 
 class Prediction(NamedTuple):
     """Log depth at every pixel; its variance is `model_var` + `noise_var`."""
@@ -67,7 +69,7 @@ class BasisFit(nn.Module):
         channels: int = 62,
         *,
         variance: Literal["predictive", "paper"] = "predictive",
-        errors: Literal["independent", "local"] = "independent",
+        errors: Errors = "independent",
         steps: int = 8,
         tol: float = 0.01,
         huber: float | None = None,

@@ -2,9 +2,9 @@
 """Whole models: one network or several, with all that prediction needs, in one file."""
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -12,7 +12,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from deepbasis.data.files import find_file, whole
-from deepbasis.layer import BasisFit, Prediction
+from deepbasis.layer import BasisFit, Errors, Prediction
 from deepbasis.methods import METHODS
 from deepbasis.nets import BasisNet, ConvHead
 from deepbasis.scaffold import scaffold
@@ -32,6 +32,8 @@ class Architecture:
     encoder: str = "mobilenet_v2"
     depth_input: bool = False
     normalisation: str = "imagenet"
+    errors: Errors = "independent"
+    """How a fit takes the errors of pixels; see `BasisFit`."""
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -51,7 +53,7 @@ class Network(nn.Module):
             dropout=recipe.dropout,
         )
         self.last: BasisFit | ConvHead = (
-            BasisFit(BasisNet.channels)
+            BasisFit(BasisNet.channels, errors=architecture.errors)
             if recipe.fits
             else ConvHead(BasisNet.channels, variance=recipe.variance)
         )
@@ -104,11 +106,12 @@ class Completer(nn.Module):
         self.members = nn.ModuleList(Network(architecture) for _ in range(copies))
         self.eval()
 
-    def assume(self, errors: Literal["independent", "local"]) -> "Completer":
+    def assume(self, errors: Errors) -> "Completer":
         """Take the errors of a fit to be independent or local from now on; returns itself."""
         for network in self.networks:
             if isinstance(network.last, BasisFit):
                 network.last.errors = errors
+        self.architecture = replace(self.architecture, errors=errors)
         return self
 
     @property

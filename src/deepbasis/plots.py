@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures. What draws into axes takes them and gives them back."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,4 +64,16 @@ def panel(sample: Sample, prediction: Prediction) -> "Figure":
     show_map(axes[2], depth[0], "depth (m)", "turbo", (near, far))
     show_map(axes[3], std[0], "std (m)", "magma", largest)
     show_map(axes[4], error[0], "true error (m)", "magma", largest)
+    return figure
+
+
+def loss_curve(losses: Sequence[float]) -> "Figure":
+    """Mean loss of each epoch."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 3.5), layout="constrained")
+    ax = figure.subplots()
+    ax.plot(range(1, len(losses) + 1), losses, marker="o")
+    ax.set(xlabel="epoch", ylabel="training loss (log depth)")
+    ax.grid(alpha=0.3)
     return figure

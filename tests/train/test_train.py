@@ -51,6 +51,7 @@ def test_every_recipe_trains_and_predicts(method, input, tmp_path):
     assert run["finished"]
     assert run["settings"]["method"] == method
     assert list((tmp_path / "logs").iterdir())
+    assert (tmp_path / "loss.png").stat().st_size > 1000
 
 
 def test_the_loss_falls(tmp_path):

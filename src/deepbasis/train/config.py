@@ -53,6 +53,8 @@ class TrainConfig:
     """Probability that a frame's input points are withheld from the network."""
     fit_points: str = "same"
     """Points that the fit uses: the same, or others, disjoint from them, as 2000."""
+    errors: Literal["local", "independent"] = "local"
+    """How the trained fit takes the errors of pixels; training itself takes them independent."""
     epochs: int | None = None
     """Passes over the frames; by default the paper's for the method, 20 or 30."""
     batch: int = 4

@@ -47,6 +47,7 @@ def finish(job: Job, state: State) -> Completer:
             learn_prior(job, network)
         found |= calibrate(job, model, network.last, held)
         found |= learn_local(job, model, held)
+    model.assume(job.config.errors)
     found["held_back"] = {points: measure(job, model, held, points) for points in MEASURED_POINTS}
     split = {"train": job.settings["split"], "held_back": job.settings["held_back_split"]}
     model.card = Card(job.settings, split, found)
@@ -126,9 +127,7 @@ def learn_local(job: Job, model: Completer, held: Frames) -> dict[str, object]:
     error, noise_var, model_var = mixed_rows(job, model, held)
     noise, model_factor = fit.two_term(error, noise_var, model_var)
     layer.set_local(kernel, beta, noise=noise, model=model_factor)
-    found = {points: measure(job, model, held, points) for points in MEASURED_POINTS}
-    model.assume("independent")
-    return {"kernel": asdict(kernel), "local_two_term": [noise, model_factor], "local": found}
+    return {"kernel": asdict(kernel), "local_two_term": [noise, model_factor]}
 
 
 def see(job: Job, model: Completer, frames: Frames, index: int) -> Whitened:

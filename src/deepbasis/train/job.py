@@ -52,7 +52,9 @@ class Job:
         """Of the networks."""
         config = self.config
         rgbd = config.input == "rgbd"
-        return Architecture(config.method, config.encoder, rgbd, config.normalisation)
+        return Architecture(
+            config.method, config.encoder, rgbd, config.normalisation, config.errors
+        )
 
     def last_good(self) -> str:
         """What a user who is told of a failure can go back to."""

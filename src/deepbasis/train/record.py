@@ -25,7 +25,7 @@ from deepbasis.data.points import WithPoints
 from deepbasis.data.training import Item
 from deepbasis.layer import BasisFit
 from deepbasis.model import Network
-from deepbasis.plots import panel
+from deepbasis.plots import loss_curve, panel, save
 from deepbasis.scaffold import scaffold
 from deepbasis.sparse import parse
 from deepbasis.train.checkpoint import State
@@ -125,6 +125,7 @@ class Record:
         """Write down the result."""
         if self.enabled:
             self.write_run({"finished": True, "metrics": metrics})
+            save(loss_curve(metrics["losses"]), self.job.config.out / "loss.png")
 
     def write_run(self, result: dict[str, Any]) -> None:
         """Write run.json: all that is needed to do it again."""

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a training step's time goes, and what each measure against it brings."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from deepbasis.data.training import Item
+from deepbasis.latent import to_latent
+from deepbasis.layer import BasisFit
+from deepbasis.model import Architecture, Network
+from deepbasis.train.loss import Loss
+
+BATCH, SIZE, POINTS, ROUNDS = 4, (112, 152), 2000, 7
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to do the same step."""
+
+    channels_last: bool = True
+    fused: bool = True
+    mean_only: bool = True
+
+
+def make_item() -> Item:
+    torch.manual_seed(0)
+    depth = 1 + 3 * torch.rand(BATCH, 1, *SIZE)
+    chosen = torch.rand_like(depth).flatten(1).argsort(1).view_as(depth) < POINTS
+    image = torch.randint(0, 255, (BATCH, 3, *SIZE), dtype=torch.uint8)
+    empty = torch.zeros_like(depth)
+    return Item("", image, depth, torch.where(chosen, depth, 0), empty, empty > 0)
+
+
+def make_step(variant: Variant) -> Callable[[], None]:
+    network, item = Network(Architecture()), make_item()
+    if variant.channels_last:
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    loss, adam = Loss(network), torch.optim.Adam(network.parameters(), fused=variant.fused)
+    z = to_latent(item.depth)
+
+    def forward() -> Tensor:
+        if variant.mean_only:
+            return loss(item).mean()
+        assert isinstance(network.last, BasisFit)
+        return (network.last(network.bases(item.image), item.sparse).mean - z).abs().mean()
+
+    def step() -> None:
+        adam.zero_grad()
+        forward().backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        adam.step()
+
+    return step
+
+
+def main() -> None:
+    variants = {
+        "none of them": Variant(False, False, False),
+        "all of them": Variant(),
+        "all but channels-last": Variant(channels_last=False),
+        "all but the fused optimiser": Variant(fused=False),
+        "all but the mean without variance": Variant(mean_only=False),
+    }
+    steps = {name: make_step(variant) for name, variant in variants.items()}
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for round_number in range(ROUNDS + 2):
+        for name, step in steps.items():  # interleaved, so that all meet the same noise
+            start = time.perf_counter()
+            step()
+            if round_number >= 2:
+                times[name].append(1000 * (time.perf_counter() - start) / BATCH)
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    print(f"ms for an image, a step of {BATCH} images of {SIZE[0]} x {SIZE[1]} pixels")
+    for name, value in medians.items():
+        print(f"{name:<36} {value:6.1f}  {value / medians['all of them']:.2f}x")
+
+
+if __name__ == "__main__":
+    main()
