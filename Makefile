@@ -24,6 +24,9 @@ bench: $(STAMP)  ## speed and memory, as ratios measured side by side
 	PYTHONPATH=tests $(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/scaffold.py
 	$(BIN)/python benchmarks/data.py
+	$(BIN)/python benchmarks/metrics.py
+	PYTHONPATH=tests $(BIN)/python benchmarks/local.py
+	$(BIN)/python benchmarks/train.py
 
 clean:
 	rm -rf $(VENV)

@@ -55,6 +55,15 @@ def test_same_seed_same_numbers_other_seed_other_numbers(monkeypatch, capsys, tm
             ["render", "roads", "--out", "x", "--variant", "snow"],
             "roads has no variant 'snow'; it has clone",
         ),
+        (["train", "--preset", "tny"], "there is no preset 'tny'; choose one of kitti, nyu-5"),
+        (["train", "--data", "nyu"], "`data` 'nyu' needs its folder: pass `root`"),
+        (["train", "--frames", "20", "--held-back", "20"], "cannot hold back 20 of 20 frames"),
+        (
+            ["train", "--frames", "6", "--held-back", "3", "--accelerator", "cpu"],
+            "3 frames are fewer than a step takes: --batch 4 x --accumulate 1 x 1 processes",
+        ),
+        (["train", "--resume"], "--resume: run holds no checkpoint to go on from"),
+        (["train", "--fit-points", "40"], "cannot determine 63 weights in training"),
         (
             ["render", "rooms", "--out", "x", "--size", "8", "8"],
             "too small; render at least 16 x 16",
@@ -78,12 +87,33 @@ def test_unknown_flags_and_commands_exit_with_2(monkeypatch, capsys, arguments):
     assert run(monkeypatch, *arguments) == 2
 
 
+def test_a_workers_error_is_one_sentence_too(monkeypatch, capsys, tmp_path):
+    """Data loaders wrap what their workers say in a traceback."""
+    for folder in ("rgb", "depth"):
+        (tmp_path / folder).mkdir()
+        for name in "abcdefgh":
+            suffix = ".jpg" if folder == "rgb" else ".npy"
+            (tmp_path / folder / f"{name}{suffix}").write_bytes(b"no picture")
+    words = ["--data", "folder", "--root", str(tmp_path), "--held-back", "2", "--cache"]
+    out = ["--out", str(tmp_path / "run"), "--accelerator", "cpu"]
+    assert run(monkeypatch, "train", *words, *out) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1, said
+    assert "Traceback" not in said
+    assert "a.npy cannot be read" in said
+    assert not (tmp_path / "run").exists()
+
+
 def test_models_shows_parameters_and_operations(monkeypatch, capsys):
     assert run(monkeypatch, "models", "--size", "64", "96") == 0
     said = capsys.readouterr().out
     assert "mobilenet_v2 rgb " in said
     assert "resnet34 rgbd" in said
     assert said.count(" M ") == said.count(" G\n") == 4
+    assert [line.split()[:6] for line in said.splitlines() if line.startswith(("log", "bdbf"))] == [
+        ["bdbf", "1", "1", "1", "yes", "yes"],
+        ["log", "1", "1", "1", "yes", "no"],
+    ]
 
 
 def test_render_writes_a_folder_and_goes_on_where_it_was(monkeypatch, capsys, tmp_path):

@@ -117,6 +117,7 @@ def train(config: TrainConfig) -> None:
 
     Stop it when you like (Ctrl-C) and call it again with --resume: it goes on where it was.
     """
+    config.check()
     try:
         from deepbasis.train.run import train as run
     except ModuleNotFoundError as error:

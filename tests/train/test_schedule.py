@@ -79,6 +79,7 @@ def test_table_1_of_the_paper():
 
 @pytest.mark.parametrize("path", sorted(PRESETS.glob("*.toml")), ids=lambda path: path.stem)
 def test_every_preset_is_a_configuration(path):
+    read_preset(path.stem).check()
     assert read_preset(path.stem).preset == path.stem
 
 
@@ -95,7 +96,7 @@ def test_every_preset_is_a_configuration(path):
 )
 def test_settings_that_cannot_work_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        TrainConfig(**settings)
+        TrainConfig(**settings).check()
 
 
 def test_an_unknown_preset_is_told_the_known_ones():

@@ -89,7 +89,8 @@ class TrainConfig:
     resume: bool = False
     """Go on where the training in `out` was stopped."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse what cannot work. (Not on creation: the command line would frame the sentence.)"""
         for name in ("batch", "accumulate", "devices", "nodes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} {getattr(self, name)} must be at least 1")

@@ -66,6 +66,7 @@ class Job:
 
 def make_job(config: TrainConfig) -> Job:
     """Start the processes, open the frames and look whether all fits together."""
+    config.check()
     parallel = config.devices * config.nodes > 1
     fabric = Fabric(
         accelerator=config.accelerator,
@@ -83,6 +84,7 @@ def make_job(config: TrainConfig) -> Job:
             f"{len(frames)} frames are fewer than a step takes: --batch {config.batch} x "
             f"--accumulate {config.accumulate} x {fabric.world_size} processes"
         )
+    config.out.mkdir(parents=True, exist_ok=True)
     settings = json.loads(json.dumps(asdict(config), default=str))
     settings |= {"split": fingerprint(frames), "held_back_split": fingerprint(held)}
     schedule = Schedule(config, len(frames) // in_a_step)
@@ -106,7 +108,6 @@ def make_network(job: Job, training: int) -> Network:
 
 
 def _check_folder(config: TrainConfig) -> None:
-    config.out.mkdir(parents=True, exist_ok=True)
     there = (config.out / "checkpoint.safetensors").exists()
     if there and not config.resume:
         raise ValueError(
