@@ -13,7 +13,7 @@ from deepbasis import latent, metrics
 from deepbasis.cli import main
 from deepbasis.data.points import WithPoints
 from deepbasis.data.sources import Source, fingerprint
-from deepbasis.evaluate import Answer, classical_method, evaluate
+from deepbasis.evaluate import Answer, classical_method, evaluate, open_methods
 from deepbasis.model import Architecture, Completer
 from deepbasis.sparse import parse
 
@@ -95,6 +95,12 @@ def test_the_command_writes_what_it_shows(monkeypatch, capsys, tmp_path):
         depth = latent.to_depth(classical_method("linear")(sample.image, sample.sparse).mean)
         maes.append(float(metrics.mae(depth, sample.depth)))
     assert rows["linear", "5%"]["mae"] == pytest.approx(sum(maes) / 3, rel=1e-5)
+
+
+def test_two_rows_of_one_name_are_refused(tmp_path):
+    Completer(Architecture()).save(tmp_path / "linear.safetensors")
+    with pytest.raises(ValueError, match="two rows of the table would be called 'linear'"):
+        open_methods([tmp_path / "linear.safetensors"], ["linear"])
 
 
 @pytest.mark.parametrize(

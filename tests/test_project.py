@@ -36,7 +36,7 @@ METRICS_LAYERS = [
     "bootstrap",
 ]  # fmt: skip
 TRAIN_LAYERS = [
-    "config", "schedule", "job", "loss", "checkpoint", "record", "loop", "measure", "finish",
+    "config", "schedule", "job", "loss", "checkpoint", "measure", "record", "loop", "finish",
     "report", "run",
 ]  # fmt: skip
 

@@ -125,14 +125,14 @@ def train(config: TrainConfig) -> None:
             f'training needs {error.name}: pip install "deepbasis[train]"'
         ) from error
     from deepbasis.train.loop import Stopped
-    from deepbasis.train.report import print_report
 
     try:
-        print_report(run(config))
+        run(config)
     except Stopped as stopped:
         message, number = stopped.args
-        print(f"deepbasis: {message}", file=sys.stderr)
-        sys.exit(128 + number)  # as shells report a process that a signal ended
+        if message:  # the first process speaks for all
+            print(f"deepbasis: {message}", file=sys.stderr)
+            sys.exit(128 + number)  # as shells report a process that a signal ended
 
 
 def evaluate(

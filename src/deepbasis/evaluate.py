@@ -57,9 +57,13 @@ class Score:
 def model_method(model: Completer) -> Method:
     """A trained model, asked for one frame at a time."""
 
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model.to(device)
+
     def complete(image: Tensor, sparse: Tensor) -> Answer:
-        mean, model_var, noise_var = model(image[None], sparse[None])
-        return Answer(mean[0], (model_var + noise_var)[0])
+        parts = model(image[None].to(device), sparse[None].to(device))
+        mean, model_var, noise_var = (part[0].cpu() for part in parts)
+        return Answer(mean, model_var + noise_var)
 
     return complete
 
@@ -84,11 +88,13 @@ def open_methods(
     Without `errors` each model takes them as it was made to.
     """
     found: dict[str, Method] = {}
+    taken = set(classics)
     for path in models:
         file = path / "model.safetensors" if path.is_dir() else path
-        name = file.parent.name if file.name == "model.safetensors" else file.stem
-        if any(other.split()[0] == name for other in found):
-            raise ValueError(f"two models are called {name!r}; rename one of their folders")
+        name = file.resolve().parent.name if file.name == "model.safetensors" else file.stem
+        if name in taken:
+            raise ValueError(f"two rows of the table would be called {name!r}; rename a model")
+        taken.add(name)
         if not errors:
             found[name] = model_method(Completer.load(file))
         for assumed in errors:
@@ -170,7 +176,7 @@ def write(out: Path, scores: Sequence[Score], source: Source, frames: Frames, co
         "convention": CONVENTIONS["images"],
         "rows": [asdict(score) for score in scores],
     }
-    with whole(out.with_suffix(".json")) as file:
+    with whole(Path(f"{out}.json")) as file:
         file.write((json.dumps(about, indent=1) + "\n").encode())
     text = io.StringIO()
     names = list(scores[0].metrics)
@@ -180,11 +186,11 @@ def write(out: Path, scores: Sequence[Score], source: Source, frames: Frames, co
     for score in scores:
         ends = [end for name in score.interval for end in score.interval[name]]
         writer.writerow([score.method, score.points, *score.metrics.values(), *ends])
-    with whole(out.with_suffix(".csv")) as file:
+    with whole(Path(f"{out}.csv")) as file:
         file.write(text.getvalue().encode())
     told = f"{len(frames)} frames, split {fingerprint(frames)}, code {commit()}; "
     page = markdown(scores, command, told + CONVENTIONS["images"])
-    with whole(out.with_suffix(".md")) as file:
+    with whole(Path(f"{out}.md")) as file:
         file.write(f"# {out.stem}\n\n{page}".encode())
 
 

@@ -164,13 +164,16 @@ class Completer(nn.Module):
     ) -> Prediction:
         """Several passes with dropout, the same ones every time."""
         layers = [module for module in self.modules() if isinstance(module, nn.Dropout2d)]
-        with torch.random.fork_rng(devices=[]):
+        devices = [image.device] if image.is_cuda else []
+        with torch.random.fork_rng(devices=devices):
             torch.manual_seed(0)
-            for layer in layers:
-                layer.train()
-            parts = [self.members[0](image, sparse, *filled) for _ in range(passes)]
-            for layer in layers:
-                layer.eval()
+            try:
+                for layer in layers:
+                    layer.train()
+                parts = [self.members[0](image, sparse, *filled) for _ in range(passes)]
+            finally:
+                for layer in layers:
+                    layer.eval()
         return mix(parts)
 
 

@@ -7,8 +7,16 @@ import pytest
 import torch
 
 from deepbasis.data.sample import Sample, halve
-from deepbasis.data.sources import Halved, Picked, Remembered, Source, fingerprint, hold_back
-from deepbasis.data.training import Between, TrainingSet, batches, parse_points
+from deepbasis.data.sources import (
+    Cropped,
+    Halved,
+    Picked,
+    Remembered,
+    Source,
+    fingerprint,
+    hold_back,
+)
+from deepbasis.data.training import Between, TrainingSet, batches, collate, parse_points
 from deepbasis.scaffold import scaffold
 
 
@@ -155,3 +163,23 @@ def test_the_sensors_own_points_are_used_as_they_are():
 
     item = TrainingSet(Measured(1), "sensor", "same", depth_input=True)[0]
     assert int((item.sparse == 2.5).sum()) == 5
+
+
+def test_kittis_frames_are_cropped_to_what_the_benchmark_scores():
+    class Large(Numbers):
+        def __getitem__(self, index: int) -> Sample:
+            depth = torch.arange(375 * 1242.0).view(1, 375, 1242)
+            image = torch.zeros(3, 375, 1242, dtype=torch.uint8)
+            return Sample("x", image, depth, depth, torch.eye(3))
+
+    sample = Cropped(Large(1), (352, 1216))[0]
+    assert torch.equal(sample.depth, Large(1)[0].depth[:, 23:, 13 : 13 + 1216])
+    assert Cropped(Numbers(1), (352, 1216))[0].image.shape == (3, 24, 32)
+
+
+def test_frames_of_two_sizes_cannot_share_a_batch():
+    items = [TrainingSet(Numbers(2), "5", "100")[i] for i in range(2)]
+    assert collate(items).image.shape == (2, 3, 24, 32)
+    small = TrainingSet(Halved(Numbers(2), 1), "5", "100")[1]
+    with pytest.raises(ValueError, match="the frames n0, n1 are of 2 sizes"):
+        collate([items[0], small])

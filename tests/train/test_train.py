@@ -106,6 +106,65 @@ def test_resuming_after_a_kill_gives_the_same_bits(tmp_path):
     assert not list(cut.glob(".*"))
 
 
+@pytest.mark.parametrize("method", ["dropout", "snap", "bootstrap"])
+def test_ensembles_resume_to_the_bit_too(method, tmp_path, monkeypatch):
+    """Stopped at a step of its own, in the middle of an epoch of two steps of two batches."""
+    from deepbasis.train import loop
+
+    settings = {"method": method, "epochs": METHODS[method].cycles, "frames": 10, "accumulate": 2}
+    train(small(tmp_path / "whole", **settings))
+    real = loop.share_with_all
+    calls = []
+
+    def stop_at_the_third_step(job, loss, heard):
+        calls.append(heard)
+        return real(
+            job, loss, signal.SIGTERM if len(calls) == (1 if method == "dropout" else 5) else 0
+        )
+
+    monkeypatch.setattr(loop, "share_with_all", stop_at_the_third_step)
+    with pytest.raises(Stopped, match="go on with --resume"):
+        train(small(tmp_path / "cut", **settings))
+    monkeypatch.setattr(loop, "share_with_all", real)
+    train(small(tmp_path / "cut", resume=True, **settings))
+    one, other = (load_file(tmp_path / run / "model.safetensors") for run in ("whole", "cut"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_calibration_does_not_depend_on_the_errors_assumed_later(tmp_path):
+    found = {}
+    for errors in ("independent", "local"):
+        path = train(small(tmp_path / errors, frames=10, errors=errors))
+        model = deepbasis.load(path)
+        assert model.architecture.errors == errors
+        found[errors] = model.networks[0].last
+    for name in ("calibration", "local", "prior_mean"):
+        one, other = (getattr(layer, name) for layer in found.values())
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_mixed_precision_leaves_points_and_truth_exact(tmp_path, monkeypatch):
+    from deepbasis.train import loop
+
+    seen = []
+    real = loop.Loss.forward
+
+    def look(self, item):
+        seen.append((item.depth.dtype, item.sparse.dtype))
+        return real(self, item)
+
+    monkeypatch.setattr(loop.Loss, "forward", look)
+    train(small(tmp_path, mixed_precision=True))
+    assert set(seen) == {(torch.float32, torch.float32)}
+
+
+def test_without_held_back_frames_the_latest_snapshots_stay(tmp_path):
+    path = train(small(tmp_path, method="snap", epochs=6, frames=4, held_back=0))
+    kept = deepbasis.load(path).networks[-1].state_dict()
+    last = load_tensors(tmp_path / "member-5.safetensors")[0]
+    assert all(torch.equal(kept[name].float(), last[name].float()) for name in kept)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_says_how_to_go_on(number, tmp_path):
     process = subprocess.Popen(
@@ -180,6 +239,36 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_
     assert all(tensor.isfinite().all() for tensor in tensors.values() if tensor.is_floating_point())
 
 
+def test_a_network_that_broke_is_told_with_step_and_frames(tmp_path, monkeypatch):
+    from deepbasis.train import loop
+
+    real = loop.make_network
+
+    def broken(job, training):
+        network = real(job, training)
+        torch.nn.init.constant_(network.bases.decoder.bases[0].weight, torch.nan)
+        return network
+
+    monkeypatch.setattr(loop, "make_network", broken)
+    message = r"holds NaN .* \(step 0, frames rooms-.*\); no checkpoint was written yet"
+    with pytest.raises(ValueError, match=message):
+        train(small(tmp_path))
+
+
+def test_processes_that_torchrun_started_must_be_those_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(
+        ValueError, match="torchrun started 3 processes, but --devices 1 x --nodes 1"
+    ):
+        train(small(tmp_path))
+
+
+def test_starting_from_another_kind_of_network_is_refused(tmp_path):
+    path = train(small(tmp_path / "rgb"))
+    with pytest.raises(ValueError, match="--init .* holds another network: Architecture"):
+        train(small(tmp_path / "rgbd", input="rgbd", init=path))
+
+
 def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path, monkeypatch):
     from deepbasis.train import checkpoint
 
@@ -201,10 +290,11 @@ def test_folders_are_not_mixed_up(tmp_path):
     train(small(tmp_path))
     with pytest.raises(ValueError, match="holds a training already; go on with --resume"):
         train(small(tmp_path))
-    with pytest.raises(ValueError, match=r"made with other settings .lr was 0.001"):
-        train(small(tmp_path, resume=True, lr=5e-3))
+    with pytest.raises(ValueError, match="other settings .fit_points was '400'"):
+        train(small(tmp_path, resume=True, fit_points="500"))
+    with pytest.raises(ValueError, match="other settings .*frames_in_a_step was 2"):
+        train(small(tmp_path, resume=True, accumulate=2))
     with pytest.raises(ValueError, match="holds no checkpoint to go on from"):
         train(small(tmp_path / "new", resume=True))
     with pytest.raises(ValueError, match="frames are fewer than a step takes: --batch 9"):
         train(small(tmp_path / "new", batch=9))
-    assert not issubclass(Stopped, ValueError)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finding files, writing them whole, and what users are told when one is missing."""
 
+import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ def whole(path: Path) -> Iterator[BinaryIO]:
     try:
         with part.open("wb") as file:
             yield file
+            file.flush()
+            os.fsync(file.fileno())  # or a power cut could leave the name without the bytes
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)

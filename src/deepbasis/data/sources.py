@@ -13,13 +13,15 @@ from deepbasis.data.files import check_choice
 from deepbasis.data.folder import Folder
 from deepbasis.data.kitti import Kitti
 from deepbasis.data.nyu import NyuFolder, NyuMat
-from deepbasis.data.sample import Frames, Sample, halve
+from deepbasis.data.sample import Frames, Sample, crop, halve
 from deepbasis.data.vkitti2 import Vkitti2
 from deepbasis.data.worlds import Worlds
 
 SOURCES = ("nyu", "vkitti2", "kitti", "folder", "rooms", "roads")
 # Worlds have no files, so their test frames come from another seed.
 TEST_SEED = 1_000_003
+# KITTI's cameras differ by a few pixels; its benchmark scores this much of every frame.
+KITTI_SIZE = (352, 1216)
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ class Source:
             part = split if split == "train" else self.variant or split
             return Vkitti2(self.root, part, halve=False)
         if self.data == "kitti":
-            return Kitti(self.root, "train" if split == "train" else "val", halve=False)
+            frames = Kitti(self.root, "train" if split == "train" else "val", halve=False)
+            return Cropped(frames, KITTI_SIZE)
         part_folder = self.root / split
         return Folder(part_folder if part_folder.is_dir() else self.root)
 
@@ -90,6 +93,27 @@ class Picked:
     def name(self, index: int) -> str:
         """Name of a frame, without reading it."""
         return self.frames.name(self.indices[index])
+
+
+@dataclass(frozen=True)
+class Cropped:
+    """The bottom centre of larger frames, where a LiDAR measures; smaller ones stay as they are."""
+
+    frames: Frames
+    size: tuple[int, int]
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def __getitem__(self, index: int) -> Sample:
+        sample = self.frames[index]
+        (height, width), (rows, columns) = self.size, sample.image.shape[1:]
+        left = max(0, (columns - width) // 2)
+        return crop(sample, slice(max(0, rows - height), rows), slice(left, left + width))
+
+    def name(self, index: int) -> str:
+        """Name of a frame, without reading it."""
+        return self.frames.name(index)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
+from torch.utils.data import default_collate
 
 from deepbasis.data.sample import Frames, Sample, augment, seeded
 from deepbasis.latent import measured
@@ -96,6 +97,18 @@ class TrainingSet:
         if not self.depth_input or torch.rand((), generator=generator) < self.drop:
             seen = torch.zeros_like(seen)
         return Item(sample.name, sample.image, sample.depth, fitted, *scaffold(seen))
+
+
+def collate(items: list[Item]) -> Item:
+    """A batch; its frames must be of one size."""
+    sizes = {tuple(item.image.shape[1:]) for item in items}
+    if len(sizes) > 1:
+        names = ", ".join(item.name for item in items)
+        raise ValueError(
+            f"the frames {names} are of {len(sizes)} sizes, {sorted(sizes)} (height, width), and "
+            "cannot share a batch; bring them to one size, or use a batch of 1"
+        )
+    return default_collate(items)
 
 
 def _choose(sample: Sample, points: str, generator: Generator, depth: Depth | None = None) -> Depth:

@@ -11,10 +11,12 @@ from torch.optim import Optimizer
 
 from deepbasis.model import Network, load_tensors, save_tensors
 
-# Settings that may change when a training goes on: where and with what help, not what it computes.
+# Settings that may change when a training goes on: where and with what help it runs, and what
+# helps one that failed. (A step must take as many frames as before, on however many processes.)
 FREE = {
     "out", "preset", "root", "cache", "devices", "nodes", "accelerator", "workers",
-    "checkpoint_minutes", "panel_minutes", "resume", "init", "encoder_weights",
+    "checkpoint_minutes", "panel_minutes", "resume", "init", "encoder_weights", "errors", "lr",
+    "clip",
 }  # fmt: skip
 
 

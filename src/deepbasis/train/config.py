@@ -70,14 +70,14 @@ class TrainConfig:
     """Epochs after which the learning rate is halved."""
     clip: float = 1.0
     """Largest norm of the gradient."""
-    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
-    """Arithmetic of the network; the fit stays exact."""
+    mixed_precision: bool = False
+    """Compute the bases in bfloat16, which some GPUs do faster; the fit stays exact."""
     devices: int = 1
     """Processes on this machine, one for each GPU if there are any."""
     nodes: int = 1
-    """Machines; start the same command on each with torchrun."""
-    accelerator: Literal["auto", "cpu", "gpu"] = "auto"
-    """What to compute on."""
+    """Machines; start the same command on each with torchrun. They must share `out`."""
+    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
+    """What to compute on; auto is cuda where there is one."""
     workers: int = 1
     """Processes that prepare frames, for each training process."""
     seed: int = 0

@@ -16,10 +16,9 @@ from deepbasis.layer import BasisFit, Whitened
 from deepbasis.methods import METHODS
 from deepbasis.model import Card, Completer, Network, load_tensors
 from deepbasis.shapes import Float
-from deepbasis.sparse import parse
 from deepbasis.train.checkpoint import State
 from deepbasis.train.job import Job
-from deepbasis.train.measure import gather_rows, measure, predict, share, some
+from deepbasis.train.measure import gather_rows, measure, pattern_of, predict, share, some
 
 # Points that calibration draws: many, where the noise matters, and few, where the model does.
 MIXED_POINTS = ("5%", "1%", "200", "63", "20", "6")
@@ -35,7 +34,8 @@ KERNEL_FRAMES = 60
 def finish(job: Job, state: State) -> Completer:
     """Make the model of a training that is over, and write it."""
     copies = METHODS[job.config.method].copies
-    best = sorted(range(len(state.members)), key=lambda number: state.members[number])[:copies]
+    order = sorted(range(len(state.members)), key=lambda number: (state.members[number], -number))
+    best = order[:copies]  # of equals the later, which has seen more
     model = Completer(job.architecture, len(best)).to(job.fabric.device)
     for member, number in zip(model.members, sorted(best), strict=True):
         member.load_state_dict(load_tensors(job.member(number))[0])
@@ -48,13 +48,23 @@ def finish(job: Job, state: State) -> Completer:
         found |= calibrate(job, model, network.last, held)
         found |= learn_local(job, model, held)
     model.assume(job.config.errors)
-    found["held_back"] = {points: measure(job, model, held, points) for points in MEASURED_POINTS}
+    found["held_back"] = {points: measure(job, model, held, points) for points in measured(job)}
     split = {"train": job.settings["split"], "held_back": job.settings["held_back_split"]}
     model.card = Card(job.settings, split, found)
     if job.fabric.is_global_zero:
         model.save(job.model)
     job.fabric.barrier()
     return model
+
+
+def measured(job: Job) -> list[str]:
+    """Patterns of the figures in the model's file."""
+    return list(dict.fromkeys([trained_points(job), *MEASURED_POINTS]))
+
+
+def mixed(job: Job) -> list[str]:
+    """Patterns of calibration: few and many points, and those of training."""
+    return list(dict.fromkeys([trained_points(job), *MIXED_POINTS]))
 
 
 def learn_prior(job: Job, network: Network) -> None:
@@ -97,6 +107,7 @@ def gather_sample(fabric: Fabric, sample: fit.WeightSample) -> fit.WeightSample:
 def calibrate(job: Job, model: Completer, layer: BasisFit, held: Frames) -> dict[str, object]:
     """Find the factors of the variance on held-back frames, and store them in the layer."""
     layer.set_calibration()
+    model.assume("independent")
     error, noise_var, model_var = mixed_rows(job, model, held)
     noise, model_factor = fit.two_term(error, noise_var, model_var)
     laplace = float(fit.laplace_factor(error, noise_var + model_var))
@@ -110,8 +121,8 @@ def learn_local(job: Job, model: Completer, held: Frames) -> dict[str, object]:
     """Find the kernel of local errors on training frames, and its calibration on held-back ones."""
     layer = model.networks[0].last
     assert isinstance(layer, BasisFit)
-    step = max(1, len(job.frames) // KERNEL_FRAMES)
-    some_frames = Picked(job.frames, range(0, len(job.frames), step))
+    count = min(KERNEL_FRAMES, len(job.frames))
+    some_frames = Picked(job.frames, [i * len(job.frames) // count for i in range(count)])
     prior = fit.Prior(layer.prior_mean, layer.prior_cov)
     seen = [see(job, model, some_frames, i) for i in range(len(some_frames))]
     alpha = fit.Hyperprior(alpha=fit.Gamma(*layer.hyperprior[0].tolist()))
@@ -121,7 +132,8 @@ def learn_local(job: Job, model: Completer, held: Frames) -> dict[str, object]:
     layer.set_local(kernel)
     news = [fit.local.whiten(kernel, *one[:4]) for one in seen if one.z.shape[1] > len(prior.mean)]
     fits = [fit.evidence(n.phi, n.z, prior, n.weight, hyperprior=alpha) for n in news]
-    beta = fit.fit_gamma(torch.cat([post.beta for post in fits]).double(), len(prior.mean) / 2)
+    betas = torch.cat([post.beta for post in fits]).double() if fits else torch.zeros(0)
+    beta = fit.fit_gamma(betas, len(prior.mean) / 2) if len(betas) > 1 else fit.Gamma()
     layer.set_local(kernel, beta)
     model.assume("local")
     error, noise_var, model_var = mixed_rows(job, model, held)
@@ -132,7 +144,8 @@ def learn_local(job: Job, model: Completer, held: Frames) -> dict[str, object]:
 
 def see(job: Job, model: Completer, frames: Frames, index: int) -> Whitened:
     """A frame's points, at one of the mixed counts, with their bases and places."""
-    pattern = parse(MIXED_POINTS[index % len(MIXED_POINTS)])
+    patterns = mixed(job)
+    pattern = pattern_of(patterns[index % len(patterns)])
     sample = WithPoints(frames, pattern, seed=job.config.seed)[index]
     image, sparse = (job.fabric.to_device(part[None]) for part in (sample.image, sample.sparse))
     network = model.networks[0]
@@ -157,4 +170,4 @@ def rows(job: Job, model: Completer, held: Frames, points: str) -> Float[Tensor,
 
 def mixed_rows(job: Job, model: Completer, held: Frames) -> tuple[Tensor, ...]:
     """The columns of `rows` at all mixed point counts."""
-    return torch.cat([rows(job, model, held, points) for points in MIXED_POINTS]).unbind(1)
+    return torch.cat([rows(job, model, held, points) for points in mixed(job)]).unbind(1)

@@ -2,6 +2,7 @@
 """One training with all it needs: processes, settings, frames and files."""
 
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -67,16 +68,22 @@ class Job:
 def make_job(config: TrainConfig) -> Job:
     """Start the processes, open the frames and look whether all fits together."""
     config.check()
-    parallel = config.devices * config.nodes > 1
+    processes = config.devices * config.nodes
+    found = int(os.environ.get("WORLD_SIZE", processes))
+    if found != processes:
+        raise ValueError(
+            f"torchrun started {found} processes, but --devices {config.devices} x --nodes "
+            f"{config.nodes} are {processes}; make them agree"
+        )
+    auto = "cuda" if torch.cuda.is_available() else "cpu"
     fabric = Fabric(
-        accelerator=config.accelerator,
-        strategy="ddp" if parallel else "auto",
+        accelerator=auto if config.accelerator == "auto" else config.accelerator,
+        strategy="ddp" if processes > 1 else "auto",
         devices=config.devices,
         num_nodes=config.nodes,
-        precision=config.precision,
     )
     fabric.launch()
-    _check_folder(config)
+    _check_folder(config, fabric)
     frames, held = _open_frames(config)
     in_a_step = config.batch * config.accumulate * fabric.world_size
     if len(frames) < in_a_step:
@@ -87,6 +94,7 @@ def make_job(config: TrainConfig) -> Job:
     config.out.mkdir(parents=True, exist_ok=True)
     settings = json.loads(json.dumps(asdict(config), default=str))
     settings |= {"split": fingerprint(frames), "held_back_split": fingerprint(held)}
+    settings["frames_in_a_step"] = in_a_step
     schedule = Schedule(config, len(frames) // in_a_step)
     return Job(fabric, config, schedule, frames, held, settings)
 
@@ -103,11 +111,23 @@ def make_network(job: Job, training: int) -> Network:
     if isinstance(network.last, ConvHead):
         network.last.set_start(_mean_log_depth(job.frames))
     if config.init is not None:
-        network.bases.load_state_dict(Completer.load(config.init).networks[0].bases.state_dict())
+        _start_from(network, config.init)
     return network.to(job.fabric.device)
 
 
-def _check_folder(config: TrainConfig) -> None:
+def _start_from(network: Network, path: Path) -> None:
+    """Take over the weights of another model's basis network."""
+    other = Completer.load(path)
+    try:
+        network.bases.load_state_dict(other.networks[0].bases.state_dict())
+    except RuntimeError:
+        raise ValueError(
+            f"--init {path} holds another network: {other.architecture}; choose the same encoder "
+            "and input"
+        ) from None
+
+
+def _check_folder(config: TrainConfig, fabric: Fabric) -> None:
     there = (config.out / "checkpoint.safetensors").exists()
     if there and not config.resume:
         raise ValueError(
@@ -116,8 +136,10 @@ def _check_folder(config: TrainConfig) -> None:
         )
     if config.resume and not there:
         raise ValueError(f"--resume: {config.out} holds no checkpoint to go on from")
-    for part in config.out.glob(".*.part"):  # of a training that was killed while it wrote
-        part.unlink(missing_ok=True)
+    if fabric.is_global_zero:
+        for part in config.out.glob(".*.part"):  # of a training that was killed while it wrote
+            part.unlink(missing_ok=True)
+    fabric.barrier()
 
 
 def _open_frames(config: TrainConfig) -> tuple[Frames, Frames]:

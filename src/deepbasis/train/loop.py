@@ -3,6 +3,7 @@
 that was stopped anywhere goes on to the very same result.
 """
 
+import math
 import signal
 import time
 from collections.abc import Iterator
@@ -14,11 +15,12 @@ import torch
 from torch.utils.data import DataLoader
 
 from deepbasis.data.sample import seeded
-from deepbasis.data.training import Item, TrainingSet, batches
-from deepbasis.model import save_tensors
+from deepbasis.data.training import Item, TrainingSet, batches, collate
+from deepbasis.model import Network, save_tensors
 from deepbasis.train.checkpoint import State, load_checkpoint, save_checkpoint
 from deepbasis.train.job import Job, make_network
 from deepbasis.train.loss import Loss
+from deepbasis.train.measure import gather_rows
 from deepbasis.train.record import Record
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -44,6 +46,9 @@ class Stop:
 
     def _hear(self, number: int, _: FrameType | None) -> None:
         self.signal = number
+        signal.signal(
+            number, self.before[signal.Signals(number)]
+        )  # who asks twice does not want to wait
 
 
 def leave_signals_to_the_trainer(_: int) -> None:
@@ -57,7 +62,8 @@ def run(job: Job, record: Record) -> State:
     schedule, network = job.schedule, make_network(job, 0)
     adam = torch.optim.Adam(network.parameters(), job.config.lr, fused=True)
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a tenth faster
-    module, optimiser = job.fabric.setup(Loss(network), adam)
+    loss_of = Loss(network, mixed=job.config.mixed_precision)
+    module, optimiser = job.fabric.setup(loss_of, adam)
     state, saved = State(), time.monotonic()
     if job.config.resume:
         state = load_checkpoint(job.checkpoint, network, adam, job.settings)
@@ -70,11 +76,11 @@ def run(job: Job, record: Record) -> State:
             for group in load(job, *divmod(state.step, schedule.steps_per_epoch)):
                 rate = schedule.rate(state.step)
                 loss, norm = step(job, module, optimiser, group, state.step, rate)
+                loss, asked = share_with_all(job, loss, stop.signal)
                 state.add(loss, schedule.steps_per_epoch)
                 record.step(state, loss, norm, rate, network, group[0])
                 if schedule.ends_member(state.step):
                     keep_member(job, network, state)
-                asked = ask_all(job, stop)
                 over = state.step % schedule.steps_per_epoch == 0
                 minutes = (time.monotonic() - saved) / 60
                 if asked or over or minutes > job.config.checkpoint_minutes:
@@ -82,21 +88,24 @@ def run(job: Job, record: Record) -> State:
                         save_checkpoint(job.checkpoint, network, adam, state, job.settings)
                     saved = time.monotonic()
                 if asked:
+                    job.fabric.barrier()  # nobody leaves before all is saved
                     raise Stopped(
                         f"stopped at step {state.step} of {schedule.total}; all is saved in "
-                        f"{job.checkpoint}, go on with --resume",
+                        f"{job.checkpoint}, go on with --resume"
+                        if job.fabric.is_global_zero
+                        else "",
                         asked,
                     )
     return state
 
 
-def ask_all(job: Job, stop: Stop) -> int:
-    """The signal that any process heard; all of them must stop after the same step."""
+def share_with_all(job: Job, loss: float, heard: int) -> tuple[float, int]:
+    """Mean loss of all processes, and the signal that any of them heard: all stop together."""
     if job.fabric.world_size == 1:
-        return stop.signal
-    heard = job.fabric.all_gather(torch.tensor([stop.signal]))
-    assert isinstance(heard, torch.Tensor)
-    return int(heard.max())
+        return loss, heard
+    both = torch.tensor([[loss, heard]], dtype=torch.float64, device=job.fabric.device)
+    rows = gather_rows(job.fabric, both)
+    return float(rows[:, 0].mean()), int(rows[:, 1].max())
 
 
 def load(job: Job, epoch: int, done: int) -> Iterator[list[Item]]:
@@ -115,6 +124,7 @@ def load(job: Job, epoch: int, done: int) -> Iterator[list[Item]]:
             frames,  # type: ignore[arg-type]
             batch_sampler=list(order),
             num_workers=config.workers,
+            collate_fn=collate,
             worker_init_fn=leave_signals_to_the_trainer,
         )
     )
@@ -135,16 +145,19 @@ def step(
     total = 0.0
     for index, item in enumerate(group):
         with fabric.no_backward_sync(module, enabled=index + 1 < len(group)):
-            loss = module(fabric.to_device(item)).mean() / len(group)
+            try:
+                loss = module(fabric.to_device(item)).mean() / len(group)
+            except ValueError as error:
+                raise ValueError(
+                    f"{error} (step {number}, frames {', '.join(item.name)}); {job.last_good()}"
+                ) from error
             fabric.backward(loss)
         total += float(loss.detach())
     norm = fabric.clip_gradients(
         module, optimiser, max_norm=job.config.clip, error_if_nonfinite=False
     )
     assert norm is not None
-    # Half precision scales its gradients, now and then too far; its optimiser skips such a step.
-    scaled = job.config.precision == "16-mixed"
-    if not (torch.tensor(total).isfinite() and (scaled or bool(norm.isfinite()))):
+    if not (math.isfinite(total) and norm.isfinite()):
         names = ", ".join(name for item in group for name in item.name)
         raise ValueError(
             f"the loss is {total:.4g} and its gradient {float(norm):.4g} at step {number} (frames "
@@ -163,17 +176,17 @@ def held_back_loss(job: Job, loss: Loss) -> float:
     )
     loss.network.bases.eval()  # the fit stays the one of training
     losses = [
-        job.fabric.to_device(loss(job.fabric.to_device(item)))
+        loss(job.fabric.to_device(item))
         for item in DataLoader(frames, config.batch)  # type: ignore[arg-type]
     ]
     loss.network.bases.train()
-    return float(torch.cat(losses).mean()) if losses else float("inf")
+    return float(torch.cat(losses).mean()) if losses else math.inf
 
 
-def keep_member(job: Job, network: Any, state: State) -> None:
+def keep_member(job: Job, network: Network, state: State) -> None:
     """Write a finished network to a file of its own."""
-    loss = held_back_loss(job, Loss(network))
+    loss = math.inf
     if job.fabric.is_global_zero:
+        loss = held_back_loss(job, Loss(network))
         save_tensors(job.member(len(state.members)), network.state_dict(), {"loss": loss})
-    state.members.append(loss)
-    job.fabric.barrier()
+    state.members.append(job.fabric.broadcast(loss))

@@ -36,11 +36,16 @@ def _per_image(values: Tensor, known: Tensor) -> Tensor:
 
 
 class Loss(nn.Module):
-    """A network with its loss, so that several processes can share its one forward pass."""
+    """A network with its loss, so that several processes can share its one forward pass.
 
-    def __init__(self, network: Network) -> None:
+    Args:
+        network: to be trained.
+        mixed: compute its bases in bfloat16; what comes after them stays exact.
+    """
+
+    def __init__(self, network: Network, *, mixed: bool = False) -> None:
         super().__init__()
-        self.network = network
+        self.network, self.mixed = network, mixed
 
     def forward(self, item: Item) -> Float[Tensor, "b"]:
         """Loss of each image of a batch; images weigh the same whatever they measured."""
@@ -50,7 +55,10 @@ class Loss(nn.Module):
         z = latent.to_latent(torch.where(known, item.depth, 1))
         net, last = self.network, self.network.last
         filled = (item.scaffold, item.valid) if net.bases.depth_stem is not None else ()
+        with torch.autocast(item.image.device.type, torch.bfloat16, enabled=self.mixed):
+            bases = net.bases(item.image, *filled)
+        bases = [basis.to(item.depth.dtype) for basis in bases]
         if isinstance(last, BasisFit):
-            return l1(last.mean(net.bases(item.image, *filled), item.sparse), z, known)
-        mean, _, var = net(item.image, item.sparse, *filled)
+            return l1(last.mean(bases, item.sparse), z, known)
+        mean, var = last(bases, (z.shape[2], z.shape[3]))
         return laplace_nll(mean, var, z, known) if last.variance else l1(mean, z, known)

@@ -13,7 +13,7 @@ from deepbasis.data.sample import Frames, seeded
 from deepbasis.layer import Prediction
 from deepbasis.model import Completer
 from deepbasis.shapes import Float
-from deepbasis.sparse import parse
+from deepbasis.sparse import Pattern, parse
 from deepbasis.train.job import Job
 
 LEVEL = 0.9
@@ -52,10 +52,14 @@ class Predicted:
         return torch.stack([error, noise_var, model_var], 1)
 
 
+def pattern_of(points: str) -> Pattern | None:
+    """A pattern by name; None is the data set's own sensor."""
+    return None if points == "sensor" else parse(points)
+
+
 def predict(job: Job, model: Completer, frames: Frames, points: str) -> list[Predicted]:
     """Predict this process's share of some frames from one pattern of points."""
-    pattern = None if points == "sensor" else parse(points)
-    frames = WithPoints(frames, pattern, seed=job.config.seed)
+    frames = WithPoints(frames, pattern_of(points), seed=job.config.seed)
     found = []
     for index in share(len(frames), job.fabric):
         image, depth, sparse = (job.fabric.to_device(part[None]) for part in frames[index][1:4])

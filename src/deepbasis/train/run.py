@@ -8,6 +8,7 @@ from deepbasis.train.finish import finish
 from deepbasis.train.job import make_job
 from deepbasis.train.loop import run
 from deepbasis.train.record import Record
+from deepbasis.train.report import print_report
 
 
 def train(config: TrainConfig) -> Path:
@@ -16,4 +17,6 @@ def train(config: TrainConfig) -> Path:
     with Record(job) as record:
         model = finish(job, run(job, record))
         record.finish(model.card.metrics)
+    if job.fabric.is_global_zero:
+        print_report(job.model)
     return job.model
