@@ -46,9 +46,8 @@ class Stop:
 
     def _hear(self, number: int, _: FrameType | None) -> None:
         self.signal = number
-        signal.signal(
-            number, self.before[signal.Signals(number)]
-        )  # who asks twice does not want to wait
+        # Who asks twice does not want to wait for the step to end.
+        signal.signal(number, self.before[signal.Signals(number)])
 
 
 def leave_signals_to_the_trainer(_: int) -> None:
