@@ -25,6 +25,9 @@ class Some:
     def __len__(self) -> int:
         return 8
 
+    def name(self, index: int) -> str:
+        return str(index)
+
     def __getitem__(self, index: int) -> s.Sample:
         return make(24, 32, index)
 
@@ -119,6 +122,9 @@ def test_another_epoch_or_seed_draws_other_points():
 
 def test_two_frames_alike_get_different_points():
     class Alike(Some):
+        def name(self, index: int) -> str:
+            return str(index)
+
         def __getitem__(self, index: int) -> s.Sample:
             return make(24, 32)
 
