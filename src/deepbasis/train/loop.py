@@ -7,6 +7,7 @@ import math
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from types import FrameType
 from typing import Any
@@ -50,10 +51,17 @@ class Stop:
         signal.signal(number, self.before[signal.Signals(number)])
 
 
-def leave_signals_to_the_trainer(_: int) -> None:
-    """A worker that ended by itself would take the step that is being computed with it."""
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+@contextmanager
+def deaf() -> Iterator[None]:
+    """Processes started in here never hear the signals; this one hears them afterwards.
+
+    A worker that ended by itself would take the step that is being computed with it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def run(job: Job, record: Record) -> State:
@@ -118,15 +126,15 @@ def load(job: Job, epoch: int, done: int) -> Iterator[list[Item]]:
         len(frames), config.batch, seed=config.seed, epoch=epoch, rank=fabric.global_rank,
         ranks=fabric.world_size, skip=done * config.accumulate,
     )  # fmt: skip
-    loader = iter(
-        DataLoader(
-            frames,  # type: ignore[arg-type]
-            batch_sampler=list(order),
-            num_workers=config.workers,
-            collate_fn=collate,
-            worker_init_fn=leave_signals_to_the_trainer,
+    with deaf():
+        loader = iter(
+            DataLoader(
+                frames,  # type: ignore[arg-type]
+                batch_sampler=list(order),
+                num_workers=config.workers,
+                collate_fn=collate,
+            )
         )
-    )
     for _ in range(done, job.schedule.steps_per_epoch):
         yield list(islice(loader, config.accumulate))
 
