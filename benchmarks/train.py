@@ -8,8 +8,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 
-from deepbasis.data.training import Item
+from deepbasis.data.sources import Remembered
+from deepbasis.data.training import Item, TrainingSet
+from deepbasis.data.worlds import Worlds
 from deepbasis.latent import to_latent
 from deepbasis.layer import BasisFit
 from deepbasis.model import Architecture, Network
@@ -58,7 +61,42 @@ def make_step(variant: Variant) -> Callable[[], None]:
     return step
 
 
+def print_profile() -> None:
+    """Share of a step's time that each kind of operation takes by itself."""
+    step = make_step(Variant())
+    for _ in range(2):
+        step()
+    with profile(activities=[ProfilerActivity.CPU]) as found:
+        for _ in range(3):
+            step()
+    times = {entry.key: entry.self_cpu_time_total for entry in found.key_averages()}
+    total = sum(times.values())
+    kinds = {
+        "convolutions forward": ["aten::mkldnn_convolution"],
+        "convolutions backward": ["aten::convolution_backward"],
+        "batch normalisation": ["aten::native_batch_norm", "aten::native_batch_norm_backward"],
+        "optimiser": ["aten::_fused_adam_"],
+    }
+    print("share of a step")
+    for kind, names in kinds.items():
+        print(f"{kind:<36} {sum(times.get(name, 0) for name in names) / total:6.0%}")
+
+
+def print_preparation() -> None:
+    """Time that a worker takes for a frame that is in memory."""
+    frames = Remembered(Worlds("rooms", 8, size=SIZE))
+    for name, depth_input in (("rgb", False), ("rgbd, 5 % points", True)):
+        items = TrainingSet(frames, "5%", str(POINTS), depth_input=depth_input)
+        start = time.perf_counter()
+        for index in list(range(8)) * 3:
+            items[index]
+        each = 1000 * (time.perf_counter() - start) / 24
+        print(f"preparing a frame, {name:<17} {each:6.1f} ms")
+
+
 def main() -> None:
+    print_profile()
+    print_preparation()
     variants = {
         "none of them": Variant(False, False, False),
         "all of them": Variant(),
