@@ -26,6 +26,7 @@ bench: $(STAMP)  ## speed and memory, as ratios measured side by side
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/metrics.py
 	PYTHONPATH=tests $(BIN)/python benchmarks/local.py
+	PYTHONPATH=tests $(BIN)/python benchmarks/complete.py
 	$(BIN)/python benchmarks/train.py
 
 clean:

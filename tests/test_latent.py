@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metres and log depth against scipy's Laplace and a sample."""
+"""Metres and log depth against scipy's distributions and samples."""
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
-from torch.distributions import Laplace
+from torch.distributions import Laplace, StudentT
 
 from deepbasis import latent
 
@@ -47,3 +47,63 @@ def test_std_is_half_the_one_sigma_interval():
 def test_a_level_is_a_probability(level):
     with pytest.raises(ValueError, match="pass a probability between 0 and 1"):
         latent.interval(torch.tensor(0.0), torch.tensor(1.0), level)
+
+
+DOF, WIDTH = 1.3, 0.25
+SHARES = torch.tensor([0.0, 1e-4, 0.05, 0.37, 0.9, 1.0], dtype=torch.float64)
+
+
+def student():
+    """Six pixels, and the same distributions by scipy."""
+    var = torch.linspace(0.5, 2, len(SHARES), dtype=torch.float64)
+    dof = np.where(SHARES > 0, DOF / SHARES.clamp(min=1e-9), 1e12)
+    return var, latent.StudentT(DOF, WIDTH, SHARES), stats.t(dof, 0, var.sqrt() * WIDTH**SHARES)
+
+
+@pytest.mark.parametrize("level", [0.01, 0.5, 0.9, 0.99])
+def test_students_intervals_are_scipys(level):
+    var, shape, theirs = student()
+    half = shape.half_width(var, level)
+    np.testing.assert_allclose(half, theirs.ppf((1 + level) / 2), rtol=2e-3)
+    np.testing.assert_allclose(shape.level(half, var), level, rtol=2e-3)
+    np.testing.assert_allclose(shape.half_width(var.float(), level), half, rtol=1e-4)
+    gauss = var[0].sqrt() * stats.norm.ppf((1 + level) / 2)
+    assert half[0] == pytest.approx(float(gauss), rel=2e-3)
+
+
+@pytest.mark.parametrize("error", [0.0, -0.3, 4.0])
+def test_students_density_is_scipys_and_the_slope_of_its_level(error):
+    var, shape, theirs = student()
+    error = torch.full_like(var, error)
+    np.testing.assert_allclose(shape.log_density(error, var), theirs.logpdf(error), atol=2e-3)
+    np.testing.assert_allclose(shape.level(error, var), 2 * theirs.cdf(error.abs()) - 1, atol=1e-4)
+    step = 1e-6
+    slope = (shape.level(error.abs() + step, var) - shape.level(error.abs(), var)) / (2 * step)
+    np.testing.assert_allclose(slope, shape.log_density(error, var).exp(), rtol=1e-3, atol=1e-9)
+
+
+def test_some_pixels_of_a_shape(generator):
+    var, shape, _ = student()
+    where = torch.rand(len(var), generator=generator) > 0.4
+    some = shape.at(where).half_width(var[where], 0.9)
+    assert torch.equal(some, shape.half_width(var, 0.9)[where])
+    assert latent.LAPLACE.at(where) is latent.LAPLACE
+
+
+def test_tails_are_found_again(generator):
+    torch.manual_seed(100 + generator.initial_seed())
+    n = 100_000
+    share, var = torch.rand(2, n, dtype=torch.float64, generator=generator) + 1e-3
+    share = share.clamp(max=1)
+    error = StudentT(DOF / share).sample() * WIDTH**share * var.sqrt()
+    dof, width = latent.learn_tails(error, var, share)
+    assert dof == pytest.approx(DOF, rel=0.05)
+    assert width == pytest.approx(WIDTH, rel=0.05)
+
+
+def test_tails_of_noise_alone_are_scipys_fit(generator):
+    torch.manual_seed(100 + generator.initial_seed())
+    error = 0.4 * StudentT(torch.tensor(3.0, dtype=torch.float64)).sample((3000,))
+    found = latent.learn_tails(error, torch.ones_like(error), torch.ones_like(error))
+    dof, _, width = stats.t.fit(error.numpy(), floc=0)
+    assert found == pytest.approx((dof, width), rel=1e-3)

@@ -8,9 +8,10 @@ import torch
 from safetensors.torch import save_file
 
 import deepbasis
-from deepbasis.layer import BasisFit, Prediction
+from deepbasis.layer import BasisFit
 from deepbasis.methods import METHODS
 from deepbasis.model import Architecture, Card, Completer, load_tensors, mix
+from deepbasis.prediction import Prediction
 
 
 @pytest.fixture
@@ -94,6 +95,20 @@ def test_local_errors_bring_the_prediction_to_the_points(frame):
         assert (model_var + noise_var > 0).all()
         assert (model_var + noise_var)[known].mean() < (model_var + noise_var).mean() * 1.01
     assert errors["local"] < 0.5 * errors["independent"]
+
+
+def test_the_papers_variance_is_the_model_part_times_its_factor(frame):
+    model = Completer(Architecture())
+    layer = model.networks[0].last
+    assert isinstance(layer, BasisFit)
+    layer.set_calibration(noise=2, model=3, nees=6)
+    ours, papers = model(*frame), model.assume(variance="paper")(*frame)
+    assert torch.equal(papers.mean, ours.mean)
+    torch.testing.assert_close(papers.model_var, 2 * ours.model_var)
+    assert not papers.noise_var.any()
+    assert model.assume("independent").networks[0].last.variance == "paper"
+    with pytest.raises(ValueError, match="variance is for independent errors; ask for both"):
+        model.assume("local", "paper")
 
 
 def test_local_errors_work_without_points():

@@ -9,7 +9,9 @@ from typing import Annotated, Literal
 import tyro
 
 import deepbasis
+from deepbasis.complete.config import Settings
 from deepbasis.methods import METHODS
+from deepbasis.reproduce.config import Plan, Target
 from deepbasis.train.config import TrainConfig, read_preset
 
 
@@ -29,26 +31,48 @@ def demo(out: Path = Path("demo.png"), seed: int = 0) -> None:
     run(out, seed)
 
 
-def reproduce(
-    target: tyro.conf.Positional[Literal["noise-term", "worlds"]],
-    out: Path = Path(),
-    seed: int = 0,
+def complete(
+    images: tyro.conf.Positional[tuple[Path, ...]],
+    settings: Annotated[Settings, tyro.conf.OmitArgPrefixes],
 ) -> None:
-    """Run one of the documentation's experiments: table on the screen, figure to a folder.
+    """Complete sparse depth: dense depth with error bars for one image or many.
+
+    For an image NAME it writes NAME-depth and NAME-std as 16-bit .png and as .npy in metres, the
+    figure NAME.png, and NAME.json: points used and dropped, noise, outliers, warnings, and the
+    scales of the .png files. Frames that are done are skipped.
 
     Args:
-        target: Which one. noise-term: what the paper's variance leaves out, by simulation.
-            worlds: contact sheets of the procedural worlds and of the patterns of points.
-        out: Folder to write the figures to.
-        seed: Another seed draws other data.
+        images: Pictures (.jpg, .png), or folders of them.
+        settings: Settings.
     """
-    if not out.is_dir():
-        raise ValueError(f"--out {out} is not a folder; make it first")
-    if target == "worlds":
-        from deepbasis.gallery import write_worlds as write
-    else:
-        from deepbasis.reproduce import write_noise_term as write
-    write(out, seed)
+    if not images:
+        raise ValueError("there is no image to complete; pass pictures or folders of them")
+    settings.validate()
+    from deepbasis.complete.run import run
+
+    run(images, settings)
+
+
+def reproduce(
+    target: tyro.conf.Positional[Target],
+    plan: Annotated[Plan, tyro.conf.OmitArgPrefixes] = Plan(),  # noqa: B008  # it is frozen
+) -> None:
+    """Run one of the paper's or the documentation's experiments: tables and figures to a folder.
+
+    Models that are missing are trained first. Stop it when you like and call it again: it goes on
+    where it was.
+
+    Args:
+        target: Which one; docs/reproduction.md tells what each shows.
+        plan: Settings.
+    """
+    if not plan.out.is_dir():
+        raise ValueError(f"--out {plan.out} is not a folder; make it first")
+    if plan.seeds < 1:
+        raise ValueError(f"--seeds {plan.seeds} must be at least 1")
+    from deepbasis.reproduce.run import run
+
+    run(target, plan, shlex.join(["deepbasis", *sys.argv[1:]]))
 
 
 def render(
@@ -146,6 +170,7 @@ def evaluate(
     points: tuple[str, ...] = ("5%", "1%", "500", "50", "10", "1", "0"),
     classical: tuple[str, ...] = (),
     errors: tuple[Literal["independent", "local"], ...] = (),
+    variance: tuple[Literal["predictive", "paper"], ...] = (),
     out: Path | None = None,
     seed: int = 0,
     workers: int = 1,
@@ -164,6 +189,7 @@ def evaluate(
         classical: Completers without a network: nearest, linear, kriging, colourisation.
         errors: How fits take the errors of pixels: independent, local, or a row for each; by
             default as each model was made to.
+        variance: Of fits with independent errors: predictive, paper, or a row for each.
         out: Write OUT.json, OUT.csv and OUT.md.
         seed: Another seed draws other points.
         workers: Processes that prepare frames.
@@ -173,13 +199,13 @@ def evaluate(
 
     source = Source(data, root, frames, size, halvings, variant=variant)
     command = shlex.join(["deepbasis", *sys.argv[1:]])
-    run(models, classical, source, points, out, command, errors, seed, workers)
+    run(models, classical, source, points, out, command, errors, variance, seed, workers)
 
 
 def make_app(arguments: list[str]) -> tyro.extras.SubcommandApp:
     """All commands; the defaults of `train` come from the preset that the arguments name."""
     app = tyro.extras.SubcommandApp()
-    for command in (demo, reproduce, render, models, evaluate):
+    for command in (demo, complete, reproduce, render, models, evaluate):
         app.command(command)
     settings = TrainConfig()
     if arguments[:1] == ["train"] and (name := _find_preset(arguments)) is not None:

@@ -7,6 +7,7 @@ import json
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,22 +22,25 @@ from deepbasis.data.points import WithPoints
 from deepbasis.data.sample import Frames, Sample
 from deepbasis.data.sources import Source, fingerprint
 from deepbasis.data.training import parse_points
+from deepbasis.latent import LAPLACE, Shape
 from deepbasis.layer import Errors
 from deepbasis.metrics import CONVENTIONS, Tally, confidence
-from deepbasis.model import Completer
+from deepbasis.model import Completer, Variance
+from deepbasis.prediction import Prediction
 from deepbasis.shapes import Float, UInt8
 from deepbasis.sparse import Pattern
 
 # What the screen shows; the files hold every metric.
-SHOWN = ("mae", "rmse", "delta1", "ause", "auce", "nll", "nees", "coverage90")
+SHOWN = ("mae", "rmse", "delta1", "ause", "auce", "auce_all", "nll", "nees", "coverage90")
 CLASSICAL = ("nearest", "linear", "kriging", "colourisation")
 
 
 class Answer(NamedTuple):
-    """Log depth of one frame, and its variance."""
+    """Log depth of one frame, its variance, and the shape of its errors."""
 
-    mean: Float[Tensor, "1 h w"]
-    var: Float[Tensor, "1 h w"]
+    mean: Float[Tensor, "h w"]
+    var: Float[Tensor, "h w"]
+    shape: Shape = LAPLACE
 
 
 Method = Callable[[UInt8[Tensor, "3 h w"], Float[Tensor, "1 h w"]], Answer]
@@ -53,6 +57,12 @@ class Score:
     interval: dict[str, tuple[float, float]]
     """Bootstrap interval of each mean, 95 %, over images."""
 
+    @classmethod
+    def of(cls, method: str, points: str, tally: Tally) -> "Score":
+        """What a tally says."""
+        found = tally.finish() | {"auce_all": tally.calibration().area}
+        return cls(method, points, found, confidence(tally.per_image()))
+
 
 def model_method(model: Completer) -> Method:
     """A trained model, asked for one frame at a time."""
@@ -62,8 +72,8 @@ def model_method(model: Completer) -> Method:
 
     def complete(image: Tensor, sparse: Tensor) -> Answer:
         parts = model(image[None].to(device), sparse[None].to(device))
-        mean, model_var, noise_var = (part[0].cpu() for part in parts)
-        return Answer(mean, model_var + noise_var)
+        one = Prediction(*(part[0, 0].cpu() for part in parts))
+        return Answer(one.mean, one.var, model.shape(one))
 
     return complete
 
@@ -75,18 +85,23 @@ def classical_method(name: str) -> Method:
         raise ValueError(f"there is no classical completer {name!r}; choose {', '.join(known)}")
 
     def complete(image: Tensor, sparse: Tensor) -> Answer:
-        return Answer(*known[name](image, sparse))
+        mean, var = known[name](image, sparse)
+        return Answer(mean[0], var[0])
 
     return complete
 
 
 def open_methods(
-    models: Sequence[Path], classics: Sequence[str], errors: Sequence[Errors] = ()
+    models: Sequence[Path],
+    classics: Sequence[str],
+    errors: Sequence[Errors] = (),
+    variances: Sequence[Variance] = (),
 ) -> dict[str, Method]:
     """Methods by the name that the table gives them: the file's, or its folder's.
 
-    Without `errors` each model takes them as it was made to.
+    Without `errors` or `variances` each model takes them as it was made to.
     """
+    readings = list(product(errors or (None,), variances or (None,)))
     found: dict[str, Method] = {}
     taken = set(classics)
     for path in models:
@@ -95,10 +110,9 @@ def open_methods(
         if name in taken:
             raise ValueError(f"two rows of the table would be called {name!r}; rename a model")
         taken.add(name)
-        if not errors:
-            found[name] = model_method(Completer.load(file))
-        for assumed in errors:
-            found[f"{name} {assumed}"] = model_method(Completer.load(file).assume(assumed))
+        for reading in readings:
+            label = " ".join([name, *filter(None, reading)])
+            found[label] = model_method(Completer.load(file).assume(*reading))
     return found | {name: classical_method(name) for name in classics}
 
 
@@ -109,26 +123,33 @@ def evaluate(
     seed: int = 0,
     workers: int = 0,
 ) -> Iterator[Score]:
-    """Score every method at every pattern, on the same points, one pattern after the other.
+    """Score every method at every pattern, on the same points, one pattern after the other."""
+    for word in points:
+        for name, tally in tally_all(methods, frames, word, seed, workers).items():
+            yield Score.of(name, word, tally)
+
+
+def tally_all(
+    methods: dict[str, Method], frames: Frames, points: str, seed: int = 0, workers: int = 0
+) -> dict[str, Tally]:
+    """All that is known of every method at one pattern, on the same points.
 
     Classical completers have nothing to say without points, and are left out there.
     """
-    for word in points:
-        pattern = parse_points(word)
-        if not isinstance(pattern, Pattern | None):
-            raise ValueError(f"points {word!r} are a range; evaluation wants one number at a time")
-        tallies = {name: Tally() for name in methods if not (word == "0" and name in CLASSICAL)}
-        loader: DataLoader[Sample] = DataLoader(
-            WithPoints(frames, pattern, seed=seed),  # type: ignore[arg-type]
-            batch_size=None,
-            num_workers=workers,
-        )
-        for sample in loader:
-            for name, tally in tallies.items():
-                answer = methods[name](sample.image, sample.sparse)
-                tally.add(sample.name, answer.mean[0], answer.var[0], sample.depth[0])
+    pattern = parse_points(points)
+    if not isinstance(pattern, Pattern | None):
+        raise ValueError(f"points {points!r} are a range; evaluation wants one number at a time")
+    tallies = {name: Tally() for name in methods if not (points == "0" and name in CLASSICAL)}
+    loader: DataLoader[Sample] = DataLoader(
+        WithPoints(frames, pattern, seed=seed),  # type: ignore[arg-type]
+        batch_size=None,
+        num_workers=workers,
+    )
+    for sample in loader:
         for name, tally in tallies.items():
-            yield Score(name, word, tally.finish(), confidence(tally.per_image()))
+            answer = methods[name](sample.image, sample.sparse)
+            tally.add(sample.name, answer.mean, answer.var, sample.depth[0], shape=answer.shape)
+    return tallies
 
 
 def table(scores: Sequence[Score]) -> str:
@@ -212,11 +233,12 @@ def run(
     out: Path | None,
     command: str,
     errors: Sequence[Errors] = (),
+    variances: Sequence[Variance] = (),
     seed: int = 0,
     workers: int = 0,
 ) -> list[Score]:
     """Evaluate, show the table row by row, write the files."""
-    methods = open_methods(models, classics, errors)
+    methods = open_methods(models, classics, errors, variances)
     if not methods:
         raise ValueError("nothing to evaluate; name a model or a --classical completer")
     if out is not None and not out.parent.is_dir():

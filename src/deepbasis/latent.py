@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metres and the latent z = ln(depth / 1 m): the only place where log and exp of depth are taken.
 
-A pixel's latent is a Laplace distribution with mean `mean` and variance `var` = 2 b^2. Quantiles
-pass through exp unchanged, so the median of depth is exp(mean) and every interval in metres is exp
-of the latent interval. (The mean of depth is another number, and larger; we do not report it.)
+A pixel's latent has mean `mean`, variance `var` and a symmetric shape: the paper's is a Laplace
+with var = 2 b^2. Quantiles pass through exp unchanged, so the median of depth is exp(mean) and
+every interval in metres is exp of the latent interval. (The mean of depth is another number, and
+larger; we do not report it.)
 """
 
 import math
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -15,6 +18,10 @@ from deepbasis.shapes import Bool, Float
 
 # Probability of one standard deviation around the mean of a Gaussian, the usual meaning of "std".
 ONE_SIGMA = math.erf(1 / math.sqrt(2))
+# Shares between which half widths are interpolated; the error is below 1e-4 of them.
+KNOTS = 257
+# Least share of noise that a number of degrees of freedom is divided by: as good as a Gaussian.
+LEAST_SHARE = 1e-5
 
 
 def measured(depth_m: Float[Tensor, "*s"]) -> Bool[Tensor, "*s"]:
@@ -32,22 +39,158 @@ def to_depth(mean: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
     return mean.exp()
 
 
-def half_width(var: Float[Tensor, "*s"], level: float) -> Float[Tensor, "*s"]:
-    """Half the width of the central latent interval that holds `level` of the probability."""
-    if not 0 < level < 1:
-        raise ValueError(f"an interval's level is {level}; pass a probability between 0 and 1")
-    return (var / 2).sqrt() * -math.log1p(-level)
+@runtime_checkable
+class Shape(Protocol):
+    """A symmetric distribution around the mean, whose spread is told by its variance."""
+
+    def at(self, where: Bool[Tensor, "*s"]) -> "Shape":
+        """The shape of some pixels."""
+        ...
+
+    def half_width(self, var: Float[Tensor, "*s"], level: float) -> Float[Tensor, "*s"]:
+        """Half the width of the central interval that holds `level` of the probability."""
+        ...
+
+    def level(self, error: Float[Tensor, "*s"], var: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        """Probability of the central interval that ends at `error`; inverse of `half_width`."""
+        ...
+
+    def log_density(
+        self, error: Float[Tensor, "*s"], var: Float[Tensor, "*s"]
+    ) -> Float[Tensor, "*s"]:
+        """Natural logarithm of the density at `error`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Laplace:
+    """The paper's shape: density exp(-|error| / b) / (2 b) with 2 b^2 = var."""
+
+    def at(self, where: Bool[Tensor, "*s"]) -> "Laplace":
+        """The shape of some pixels: the same for all."""
+        return self
+
+    def half_width(self, var: Float[Tensor, "*s"], level: float) -> Float[Tensor, "*s"]:
+        """Half the width of the central interval that holds `level` of the probability."""
+        return (var / 2).sqrt() * -math.log1p(-_checked(level))
+
+    def level(self, error: Float[Tensor, "*s"], var: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        """Probability of the central interval that ends at `error`."""
+        return -torch.expm1(-error.abs() * (2 / var).sqrt())
+
+    def log_density(
+        self, error: Float[Tensor, "*s"], var: Float[Tensor, "*s"]
+    ) -> Float[Tensor, "*s"]:
+        """Natural logarithm of the density at `error`; ln 2b = ln(2 var) / 2."""
+        return -error.abs() * (2 / var).sqrt() - (2 * var).log() / 2
+
+
+LAPLACE = Laplace()
+
+
+@dataclass(frozen=True)
+class StudentT:
+    """Gaussian where the variance is the model's, Student's t where it is noise.
+
+    What a fit does not know of its weights is a sum of many small things; what no basis explains is
+    nothing on a wall and much at its edge. So a pixel whose variance is noise by a share s has
+
+        error / sqrt(var) = c t,  t of Student's distribution with dof / s degrees of freedom,
+        c = width^s
+
+    which is a Gaussian at s = 0. (A t of two degrees or fewer has no variance. `var` then is what
+    the fit takes for it, and the width is relative to that.)
+    """
+
+    dof: float
+    """Degrees of freedom of noise alone."""
+    width: float
+    """Scale of noise alone, relative to sqrt(var)."""
+    noise_share: Float[Tensor, "*s"]
+    """Noise variance over variance, of each pixel."""
+
+    def at(self, where: Bool[Tensor, "*s"]) -> "StudentT":
+        """The shape of some pixels."""
+        return StudentT(self.dof, self.width, self.noise_share[where])
+
+    def half_width(self, var: Float[Tensor, "*s"], level: float) -> Float[Tensor, "*s"]:
+        """Half the width of the central interval that holds `level` of the probability."""
+        from scipy.special import stdtrit
+
+        share = torch.linspace(0, 1, KNOTS, dtype=torch.float64)
+        dof, scale = self._at_share(share)
+        table = (torch.from_numpy(stdtrit(dof.numpy(), (1 + _checked(level)) / 2)) * scale).to(var)
+        place = self.noise_share.to(var) * (KNOTS - 1)
+        left = place.long().clamp(0, KNOTS - 2)
+        return var.sqrt() * torch.lerp(table[left], table[left + 1], place - left)
+
+    def level(self, error: Float[Tensor, "*s"], var: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        """Probability of the central interval that ends at `error`."""
+        from scipy.special import stdtr
+
+        dof, scale = (part.cpu().numpy() for part in self._at_share(self.noise_share.double()))
+        size = (error.abs() / var.sqrt()).double().cpu().numpy()
+        return torch.from_numpy(2 * stdtr(dof, size / scale) - 1).to(error)
+
+    def log_density(
+        self, error: Float[Tensor, "*s"], var: Float[Tensor, "*s"]
+    ) -> Float[Tensor, "*s"]:
+        """Natural logarithm of the density at `error`."""
+        dof, scale = self._at_share(self.noise_share.double())
+        return _log_density(error / var.sqrt(), dof, scale).to(var) - var.log() / 2
+
+    def _at_share(self, share: Tensor) -> tuple[Tensor, Tensor]:
+        return self.dof / share.clamp(min=LEAST_SHARE), (share * math.log(self.width)).exp()
+
+
+def learn_tails(
+    error: Float[Tensor, "n"], var: Float[Tensor, "n"], noise_share: Float[Tensor, "n"]
+) -> tuple[float, float]:
+    """`dof` and `width` of the `StudentT` of largest likelihood.
+
+    Pass pixels of many images at mixed point counts, as many at each: with few points the variance
+    is mostly the model's, with many it is noise.
+    """
+    from scipy.optimize import minimize
+
+    size, share = (error.abs() / var.sqrt()).double(), noise_share.double()
+
+    def loss(logs: Any) -> tuple[float, Any]:
+        """Mean negative log density but for what does not change, and its gradient."""
+        leaf = torch.tensor(logs, dtype=torch.float64, device=size.device, requires_grad=True)
+        dof = leaf[0].exp() / share.clamp(min=LEAST_SHARE)
+        value = -_log_density(size, dof, (share * leaf[1]).exp()).mean()
+        (slope,) = torch.autograd.grad(value, leaf)
+        return float(value.detach()), slope.cpu().numpy()
+
+    with torch.enable_grad():
+        found = minimize(loss, [1.0, -0.5], jac=True, bounds=[(-1.0, 7.0), (-5.0, 3.0)])
+    return math.exp(found.x[0]), math.exp(found.x[1])
 
 
 def interval(
-    mean: Float[Tensor, "*s"], var: Float[Tensor, "*s"], level: float
+    mean: Float[Tensor, "*s"], var: Float[Tensor, "*s"], level: float, shape: Shape = LAPLACE
 ) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"]]:
     """Low and high depth in metres between which the truth lies with probability `level`."""
-    half = half_width(var, level)
+    half = shape.half_width(var, level)
     return to_depth(mean - half), to_depth(mean + half)
 
 
-def std(mean: Float[Tensor, "*s"], var: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+def std(
+    mean: Float[Tensor, "*s"], var: Float[Tensor, "*s"], shape: Shape = LAPLACE
+) -> Float[Tensor, "*s"]:
     """Half the central 68.27 % interval, in metres."""
-    low, high = interval(mean, var, ONE_SIGMA)
+    low, high = interval(mean, var, ONE_SIGMA, shape)
     return (high - low) / 2
+
+
+def _log_density(x: Tensor, dof: Tensor, scale: Tensor) -> Tensor:
+    """Of a t of `dof` degrees of freedom, times `scale`, at x."""
+    norm = torch.lgamma((dof + 1) / 2) - torch.lgamma(dof / 2) - (math.pi * dof).log() / 2
+    return norm - scale.log() - (dof + 1) / 2 * torch.log1p((x / scale).square() / dof)
+
+
+def _checked(level: float) -> float:
+    if not 0 < level < 1:
+        raise ValueError(f"an interval's level is {level}; pass a probability between 0 and 1")
+    return level

@@ -2,36 +2,19 @@
 """BasisFit: the drop-in last layer that turns bases and sparse depth into depth with variance."""
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from deepbasis import fit
+from deepbasis import fit, latent
 from deepbasis.fit import local
 from deepbasis.measurements import Measurements, gather_points
-from deepbasis.pyramid import Pyramid, project, project_in_blocks
+from deepbasis.prediction import Explained, Prediction, Whitened
+from deepbasis.pyramid import Pyramid, check_scales, project, project_in_blocks
 from deepbasis.shapes import Float
 
 Errors = Literal["independent", "local"]
-
-
-class Prediction(NamedTuple):
-    """Log depth at every pixel; its variance is `model_var` + `noise_var`."""
-
-    mean: Float[Tensor, "b 1 h w"]
-    model_var: Float[Tensor, "b 1 h w"]
-    noise_var: Float[Tensor, "b 1 h w"]
-
-
-class Whitened(NamedTuple):
-    """Measurements with their places and bases, and their innovations under local errors."""
-
-    x: Float[Tensor, "b n f"]
-    phi: Float[Tensor, "b n m"]
-    z: Float[Tensor, "b n"]
-    weight: Float[Tensor, "b n"]
-    news: local.Innovations
 
 
 class BasisFit(nn.Module):
@@ -63,6 +46,7 @@ class BasisFit(nn.Module):
     hyperprior: Tensor
     calibration: Tensor
     local: Tensor
+    tails: Tensor
 
     def __init__(
         self,
@@ -91,6 +75,8 @@ class BasisFit(nn.Module):
         plain = fit.Kernel()
         kernel = [plain.length, plain.colour, plain.nugget, plain.smoothness]
         self.register_buffer("local", torch.tensor([*kernel, 0.0, 0.0, 1.0, 1.0]))
+        # Of independent and of local errors: dof and width of the noise; 0 is a Laplace instead.
+        self.register_buffer("tails", torch.zeros(2, 2))
 
     def forward(
         self,
@@ -107,11 +93,22 @@ class BasisFit(nn.Module):
             weight: relative precision of each measurement, 1 by default.
             guide: image in 0..1; local errors go together where it looks alike.
         """
+        return self.explain(bases, sparse, weight, guide).prediction
+
+    def explain(
+        self,
+        bases: Tensor | Sequence[Tensor],
+        sparse: Float[Tensor, "b 1 h w"],
+        weight: Float[Tensor, "b 1 h w"] | None = None,
+        guide: Float[Tensor, "b c h w"] | None = None,
+    ) -> Explained:
+        """What `forward` does, with all that it found on the way."""
         with torch.autocast(sparse.device.type, enabled=False):
             pyramid, points = self.read(bases, sparse, weight)
             if self.errors == "local" and not self.training:
                 return self.predict_locally(pyramid, points, guide)
-            return self.predict(pyramid, self.posterior(pyramid, points))
+            post = self.posterior(pyramid, points)
+            return Explained(self.predict(pyramid, post), post, points)
 
     def mean(
         self,
@@ -133,7 +130,7 @@ class BasisFit(nn.Module):
         """First third of `forward`: the bases, readable at any pixel, and the measurements."""
         points = gather_points(sparse, weight)
         scales = [bases] if isinstance(bases, Tensor) else list(bases)
-        self._check_bases(scales, len(sparse))
+        check_scales(scales, len(sparse), self.channels)
         at_least_float32 = torch.promote_types(scales[0].dtype, torch.float32)
         height, width = sparse.shape[-2:]
         return Pyramid([scale.to(at_least_float32) for scale in scales], (height, width)), points
@@ -175,7 +172,7 @@ class BasisFit(nn.Module):
     @torch.no_grad()
     def predict_locally(
         self, pyramid: Pyramid, points: Measurements, guide: Float[Tensor, "b c h w"] | None = None
-    ) -> Prediction:
+    ) -> Explained:
         """Fit and prediction in one, with local errors."""
         guides = [None] * pyramid.batch if guide is None else list(guide)
         frame = self.whiten(pyramid, points, guides)
@@ -190,12 +187,24 @@ class BasisFit(nn.Module):
         found = local.predict(fields, post, frame.phi, frame.z, pyramid.rows)
         mean, model_var, share = (part.view(-1, 1, *pyramid.size) for part in found)
         noise_factor, model_factor = self.local[6:].to(mean)
-        noise_var = share / post.beta[:, None, None, None]
-        return Prediction(mean, model_factor * model_var, noise_factor * noise_var)
+        noise_var = noise_factor * share / post.beta[:, None, None, None]
+        prediction = Prediction(mean, model_factor * model_var, noise_var)
+        return Explained(prediction, post, points, frame)
+
+    def shape(self, prediction: Prediction) -> latent.Shape:
+        """How the errors of a prediction are distributed, pixel by pixel.
+
+        It is a Laplace, as in the paper, with its variance or until `set_tails` was called.
+        """
+        is_local = self.errors == "local"
+        dof, width = self.tails[int(is_local)].tolist()
+        if dof == 0 or (self.variance == "paper" and not is_local):
+            return latent.LAPLACE
+        return latent.StudentT(dof, width, prediction.noise_var / prediction.var)
 
     def whiten(
-        self, pyramid: Pyramid, points: Measurements, guides: list[Tensor | None]
-    ) -> "Whitened":
+        self, pyramid: Pyramid, points: Measurements, guides: Sequence[Tensor | None]
+    ) -> Whitened:
         """The measurements, and what is new in each of them given its neighbours."""
         places = zip(points.row, points.column, guides, strict=True)
         width = pyramid.size[1]
@@ -211,12 +220,18 @@ class BasisFit(nn.Module):
         return fit.Kernel(length, colour, nugget, round(2 * smoothness) / 2)
 
     def set_local(
-        self, kernel: fit.Kernel, beta: fit.Gamma | None = None, *, noise: float = 1.0,
-        model: float = 1.0,
-    ) -> None:  # fmt: skip
-        """Store the kernel of local errors, what is known of beta, and calibration factors."""
+        self,
+        kernel: fit.Kernel,
+        beta: fit.Gamma | None = None,
+        factors: tuple[float, float] = (1.0, 1.0),
+    ) -> None:
+        """Store the kernel of local errors, what is known of beta, noise and model factor."""
         numbers = [kernel.length, kernel.colour, kernel.nugget, kernel.smoothness]
-        self.local.copy_(torch.tensor([*numbers, *(beta or fit.Gamma()), noise, model]))
+        self.local.copy_(torch.tensor([*numbers, *(beta or fit.Gamma()), *factors]))
+
+    def set_tails(self, errors: Errors, dof: float, width: float) -> None:
+        """Store the shape of the errors; see `latent.StudentT`."""
+        self.tails[int(errors == "local")] = torch.tensor([dof, width])
 
     def set_prior(self, prior: fit.Prior, hyperprior: fit.Hyperprior | None = None) -> None:
         """Store the prior that evaluation uses, in the state dict."""
@@ -243,17 +258,3 @@ class BasisFit(nn.Module):
     def extra_repr(self) -> str:
         """What `print(layer)` shows."""
         return f"{self.channels}, variance={self.variance!r}, errors={self.errors!r}"
-
-    def _check_bases(self, scales: list[Tensor], batch: int) -> None:
-        shapes = [list(scale.shape) for scale in scales]
-        if not scales or any(len(shape) != 4 or shape[0] != batch for shape in shapes):
-            raise ValueError(
-                f"bases are {shapes}; expected tensors [{batch}, channels, height, width], "
-                f"one for each scale and {batch} images as in the sparse depth"
-            )
-        if sum(shape[1] for shape in shapes) != self.channels:
-            raise ValueError(
-                f"bases have {[shape[1] for shape in shapes]} channels, "
-                f"{sum(shape[1] for shape in shapes)} in all; the layer was made for "
-                f"{self.channels}"
-            )

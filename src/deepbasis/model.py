@@ -1,23 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole models: one network or several, with all that prediction needs, in one file."""
 
+import difflib
 import json
+import math
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from deepbasis import completion, latent
 from deepbasis.data.files import find_file, whole
-from deepbasis.layer import BasisFit, Errors, Prediction
+from deepbasis.layer import BasisFit, Errors
+from deepbasis.measurements import Given
 from deepbasis.methods import METHODS
 from deepbasis.nets import BasisNet, ConvHead
+from deepbasis.prediction import Prediction
 from deepbasis.scaffold import scaffold
 from deepbasis.shapes import Bool, Float, UInt8
 
+Variance = Literal["predictive", "paper"]
+
+# Where the models that come with the package are.
+WEIGHTS = Path(__file__).parent / "weights"
 # Raised when files of before can no longer be read.
 FORMAT = 1
 # Ensembles whose networks agree to the last bit would claim to be certain.
@@ -106,13 +117,28 @@ class Completer(nn.Module):
         self.members = nn.ModuleList(Network(architecture) for _ in range(copies))
         self.eval()
 
-    def assume(self, errors: Errors) -> "Completer":
-        """Take the errors of a fit to be independent or local from now on; returns itself."""
+    def assume(
+        self,
+        errors: Errors | None = None,
+        variance: Variance | None = None,
+        huber: float | None = None,
+    ) -> "Completer":
+        """Read fits otherwise from now on, see `BasisFit`; None changes nothing. Returns itself."""
+        errors = errors or self.architecture.errors
+        if errors == "local" and variance == "paper":
+            raise ValueError("the paper's variance is for independent errors; ask for both of them")
         for network in self.networks:
             if isinstance(network.last, BasisFit):
                 network.last.errors = errors
+                network.last.variance = variance or network.last.variance
+                network.last.huber = huber or network.last.huber
         self.architecture = replace(self.architecture, errors=errors)
         return self
+
+    def shape(self, prediction: Prediction) -> latent.Shape:
+        """How the errors of one of its predictions are distributed, pixel by pixel."""
+        last = self.networks[0].last
+        return last.shape(prediction) if isinstance(last, BasisFit) else latent.LAPLACE
 
     @property
     def networks(self) -> list[Network]:
@@ -129,6 +155,35 @@ class Completer(nn.Module):
         if recipe.dropout:
             return self._sample(image, sparse, filled, recipe.passes)
         return mix([member(image, sparse, *filled) for member in self.members])
+
+    @torch.no_grad()
+    def complete(
+        self,
+        image: UInt8[np.ndarray, "h w 3"],
+        sparse: ArrayLike | None = None,
+        *,
+        max_depth: float = math.inf,
+    ) -> completion.Completion:
+        """Depth with an error bar at every pixel of one image.
+
+        Args:
+            image: RGB.
+            sparse: a map of the image's size in metres, 0, NaN and infinity meaning none; or rows
+                of `u v metres` or `u v metres sigma`, u the column and v the row, counted from the
+                centre of the top left pixel, sigma the standard deviation in metres; or None.
+            max_depth: points beyond so many metres are dropped.
+        """
+        device = next(self.parameters()).device
+        pixels = completion.to_pixels(image).to(device)
+        given = Given.of(sparse, (pixels.shape[2], pixels.shape[3]), max_depth)
+        depth, last = given.sparse.to(device), self.networks[0].last
+        if not isinstance(last, BasisFit):
+            return completion.answer(self(pixels, depth), given, self.shape)
+        bases = self.networks[0].bases(pixels, *self.fill(depth))
+        weight = given.weight(completion.usual_noise(last))
+        weight = None if weight is None else weight.to(device)
+        found = last.explain(bases, depth, weight, guide=pixels.to(depth.dtype) / 255)
+        return completion.answer_fit(found, given, last)
 
     def save(self, path: Path, dtype: torch.dtype = torch.float32) -> None:
         """Write the model to one safetensors file, with all it needs to be loaded again."""
@@ -149,7 +204,13 @@ class Completer(nn.Module):
             )
         card = Card(header["training"], header["split"], header["metrics"])
         model = cls(Architecture(**header["architecture"]), header["copies"], card)
-        model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+        try:
+            model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+        except RuntimeError as error:
+            raise ValueError(
+                f"{path} is a model of another version of deepbasis: its tensors are not those of "
+                "this one; train it again, or install the version that wrote it"
+            ) from error
         return model
 
     def fill(self, sparse: Tensor) -> tuple[Tensor, ...]:
@@ -177,9 +238,19 @@ class Completer(nn.Module):
         return mix(parts)
 
 
-def load(path: Path | str) -> Completer:
-    """Read a model from its file; it needs nothing else."""
-    return Completer.load(Path(path))
+def load(name: Path | str) -> Completer:
+    """Read a model: the name of one that comes with the package, a file, or a training's folder."""
+    path = Path(name)
+    if path.is_dir():
+        return Completer.load(path / "model.safetensors")
+    if path.suffix or len(path.parts) > 1:
+        return Completer.load(path)
+    known = sorted(file.stem for file in WEIGHTS.glob("*.safetensors"))
+    if str(name) not in known:
+        near = difflib.get_close_matches(str(name), known, 1, 0)
+        guess = f"did you mean {near[0]!r}? Known are {', '.join(known)}" if near else "none is"
+        raise ValueError(f"no model {str(name)!r} comes with deepbasis: {guess}; or pass a file")
+    return Completer.load(WEIGHTS / f"{name}.safetensors")
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from deepbasis import latent
 from deepbasis.data.files import whole
 from deepbasis.data.sample import Sample
-from deepbasis.layer import Prediction
+from deepbasis.prediction import Prediction
 from deepbasis.shapes import Float
 
 if TYPE_CHECKING:

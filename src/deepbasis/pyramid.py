@@ -139,3 +139,18 @@ def _row_taps(scale: Tensor, height: int) -> tuple[Tensor, Tensor, Tensor] | Non
     position = ((row + 0.5) * (scale.shape[2] / height) - 0.5).clamp(0, last)
     above = position.long()
     return above, (above + 1).clamp(max=last), position - above
+
+
+def check_scales(scales: Sequence[Tensor], batch: int, channels: int) -> None:
+    """Refuse bases that are not one tensor for each scale with so many channels in all."""
+    shapes = [list(scale.shape) for scale in scales]
+    if not scales or any(len(shape) != 4 or shape[0] != batch for shape in shapes):
+        raise ValueError(
+            f"bases are {shapes}; expected tensors [{batch}, channels, height, width], "
+            f"one for each scale and {batch} images as in the sparse depth"
+        )
+    if sum(shape[1] for shape in shapes) != channels:
+        raise ValueError(
+            f"bases have {[shape[1] for shape in shapes]} channels, "
+            f"{sum(shape[1] for shape in shapes)} in all; the layer was made for {channels}"
+        )

@@ -239,3 +239,22 @@ def test_another_cloud_format_says_what_to_do(tmp_path):
         read_cloud(tmp_path / "c.las")
     with pytest.raises(FileNotFoundError, match=r"there is no file .*c\.ply"):
         read_cloud(tmp_path / "c.ply")
+
+
+# BIN
+
+
+def test_a_bin_is_four_floats_a_point(tmp_path):
+    points = np.array([[1.5, -2.25, 3.0, 0.7], [np.nan, 0, 0, 0], [4, 5, 6, 0]], "<f4")
+    points.tofile(tmp_path / "c.bin")
+    assert read_cloud(tmp_path / "c.bin").tolist() == [[1.5, -2.25, 3], [4, 5, 6]]
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [(17, r"c\.bin: its 17 bytes are not x, y, z and reflectance"), (0, "an empty point cloud")],
+)
+def test_a_bin_of_another_size_is_refused(tmp_path, size, said):
+    (tmp_path / "c.bin").write_bytes(bytes(size))
+    with refused(said):
+        read_cloud(tmp_path / "c.bin")

@@ -11,7 +11,7 @@ import torch
 
 from data import fakes
 from deepbasis.data import formats
-from deepbasis.data.folder import Folder, read_intrinsics
+from deepbasis.data.folder import Folder, read_extrinsics, read_intrinsics
 from deepbasis.data.kitti import Kitti
 from deepbasis.data.nyu import NyuFolder, NyuMat
 from deepbasis.data.vkitti2 import Vkitti2
@@ -241,3 +241,36 @@ def test_tum_is_a_folder_in_millimetres():
     assert sample.image.shape == (3, 240, 320)
     assert 0.6 < sample.mask.float().mean() < 0.95
     assert 0.4 < sample.depth[sample.mask].min() < sample.depth.max() < 10
+
+
+TURN = "0 -1 0 0.1\n0 0 -1 0.2\n1 0 0 -0.5"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pose.txt", TURN),
+        ("pose.txt", f"{TURN}\n0 0 0 1\n".replace(" ", ", ")),
+        ("pose.json", "[[0,-1,0,0.1],[0,0,-1,0.2],[1,0,0,-0.5]]"),
+    ],
+)
+def test_a_pose_takes_points_from_sensor_to_camera(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    pose = read_extrinsics(tmp_path / name)
+    ahead = torch.tensor([2.0, 0, 0, 1]).double()
+    torch.testing.assert_close(pose @ ahead, torch.tensor([0.1, 0.2, 1.5, 1]).double())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("1 2 3", r"pose\.txt holds 3 numbers; a pose is 3x4 or 4x4"),
+        ("a b c", r"pose\.txt does not hold the numbers of a pose"),
+        (TURN.replace("1", "2"), r"pose\.txt is no pose: its first three columns"),
+        (TURN.replace("-1", "1", 1), r"pose\.txt is no pose: its first three columns"),
+    ],
+)
+def test_what_is_no_pose_is_refused(tmp_path, text, said):
+    (tmp_path / "pose.txt").write_text(text)
+    with pytest.raises(ValueError, match=said):
+        read_extrinsics(tmp_path / "pose.txt")

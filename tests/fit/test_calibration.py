@@ -56,6 +56,28 @@ def test_two_terms_are_told_apart_over_mixed_counts(generator):
     assert fit.two_term(error, noise_var, model_var) == pytest.approx((0.5, 3.0), rel=0.1)
 
 
+def test_matching_gives_each_pure_group_its_nees(generator):
+    """A group of noise alone fixes the one factor, a group of model variance alone the other."""
+    error = torch.randn(2, 500, dtype=torch.float64, generator=generator)
+    var = torch.rand(2, 500, dtype=torch.float64, generator=generator) + 0.1
+    nothing = torch.zeros(500, dtype=torch.float64)
+    found = fit.match_nees([(error[0], var[0], nothing), (error[1], nothing, var[1])])
+    want = float(fit.nees(error[0], var[0])), float(fit.nees(error[1], var[1]))
+    assert found == pytest.approx(want, rel=1e-3)
+
+
+def test_matching_finds_the_factors_over_mixed_counts_and_tails(generator):
+    torch.manual_seed(100 + generator.initial_seed())
+    groups = []
+    for share in (0.02, 0.4, 0.9):
+        noise_var = share * (torch.rand(100_000, dtype=torch.float64, generator=generator) + 0.1)
+        model_var = (1 - share) * torch.rand(100_000, dtype=torch.float64, generator=generator)
+        groups.append((laplace(0.5 * noise_var + 3.0 * model_var), noise_var, model_var))
+    assert fit.match_nees(groups) == pytest.approx((0.5, 3.0), rel=0.1)
+    with pytest.raises(ValueError, match="a variance is not positive"):
+        fit.match_nees([(groups[0][0], 0 * groups[0][1], 0 * groups[0][2])])
+
+
 def test_two_terms_beat_their_neighbours(generator):
     """The optimum found is one: every step away from it lowers torch's own likelihood."""
     noise_var = torch.rand(2000, dtype=torch.float64, generator=generator) + 0.01

@@ -12,10 +12,11 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.distributions import MultivariateNormal
+from torch.distributions import Laplace, MultivariateNormal
 
 from deepbasis import fit
 from deepbasis.fit import Kernel, local, neighbours
+from deepbasis.fit.checks import Points
 from problems import bayesian
 from refusals import refusals
 
@@ -440,6 +441,58 @@ def test_learning_finds_the_kernel_that_made_the_points(generator):
         return sum(fit.log_likelihood(kernel, f, prior) / len(f.z) for f in frames)
 
     assert score(found) > max(score(truth), score(Kernel(0.5, 0.1, 0.02))) - 1e-3
+
+
+def test_single_places_are_predicted_as_whole_images_are(generator):
+    """Against the image in blocks, and, with all points as neighbours, against dense kriging."""
+    p = problem(20, generator)
+    news, _, mean, model_var, share = run(p, k=20)
+    tree = neighbours.make_tree(p.x[:, :2].numpy())
+    near = torch.from_numpy(neighbours.query(tree, places(p)[:, :2].numpy(), 20, p=2))
+    alone = fit.posterior(news.phi[0], news.z[0], p.prior, news.weight[0], alpha=ALPHA, beta=BETA)
+    points = Points(p.phi, p.z, p.weight)
+    found = local.predict_at(KERNEL, p.x, points, near, alone, (places(p), p.bases[0].mT))
+    want = mean, model_var + share / BETA
+    for have, whole, exact in zip(found, want, dense(p), strict=True):
+        torch.testing.assert_close(have, whole, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(have, exact, rtol=1e-6, atol=1e-8)
+
+
+def split(p, points):
+    """The first of a problem's points are measured, the others asked for."""
+    parts = [part[:points] for part in (p.x, p.phi, p.z, p.weight)]
+    return fit.Frame(*parts, fit.Frame(p.x[points:], p.phi[points:], p.z[points:]))
+
+
+def test_learning_from_pixels_finds_what_foretells_them(generator):
+    truth = Kernel(length=0.2, colour=0.3, nugget=0.1)
+    problems = [problem(600, generator, truth, size=(36, 48)) for _ in range(4)]
+    problems = [p._replace(weight=torch.ones_like(p.weight)) for p in problems]
+    frames, prior = [split(p, 300) for p in problems], problems[0].prior
+    start = Kernel(1.0, 0.05, 0.02)
+    found, surprise = fit.search_kernel(frames, prior, start)
+    assert found == fit.learn_kernel(frames, prior, start)
+    for name in ("length", "nugget"):
+        assert abs(np.log(getattr(found, name) / getattr(truth, name))) < np.log(3), name
+    for other in (start, replace(found, length=found.length / 4), replace(found, nugget=3.0)):
+        assert fit.search_kernel(frames, prior, other, evaluations=1)[1] > surprise
+
+
+def test_surprise_is_the_best_laplace_likelihood(generator):
+    """Against torch's Laplace at a grid of factors, around the mean and variance of `run`."""
+    p = problem(40, generator)
+    p = p._replace(weight=torch.ones_like(p.weight))
+    frame = split(p, 20)
+    _, surprise = fit.search_kernel([frame], p.prior, KERNEL, k=20, evaluations=1)
+    news = local.whiten(KERNEL, *frame[:4], k=20)
+    post = fit.evidence(news.phi, news.z, p.prior)
+    q = Problem(p.row[:20], p.column[:20], *frame[:4], p.prior, p.bases, p.guide)
+    _, _, mean, model_var, share = run(q, k=20, alpha=post.alpha[None], beta=post.beta[None])
+    at = p.row[20:] * SIZE[1] + p.column[20:]
+    b = ((model_var + share / post.beta)[at] / 2).sqrt()
+    factors = torch.logspace(-3, 3, 20001, dtype=torch.float64)[:, None]
+    want = -Laplace(mean[at], factors * b).log_prob(p.z[20:]).mean(-1).max()
+    assert surprise == pytest.approx(float(want), abs=1e-4)
 
 
 def test_likelihood_is_the_density_of_the_points(generator):

@@ -16,6 +16,9 @@ class Scipy:
 
     unit: object
 
+    def at(self, where: Tensor) -> "Scipy":
+        return self
+
     def half_width(self, var: Tensor, level: float) -> Tensor:
         return (var / self.unit.var()).sqrt() * self.unit.ppf((1 + level) / 2)
 

@@ -10,7 +10,6 @@ import uncertainty_toolbox as uct
 from scipy import integrate, stats
 
 from deepbasis import latent, metrics
-from deepbasis.metrics.shape import interval
 from deepbasis.metrics.uncertainty import calibration, held
 from metrics.distributions import SHAPES
 
@@ -54,10 +53,27 @@ def test_shapes_agree_with_scipy(generator, shaped):
         np.testing.assert_allclose(shape.level(half, var), level, atol=1e-12)
 
 
-def test_interval_of_a_laplace_is_latents(generator):
-    mean, var, _ = draw(generator)
-    for ours, theirs in zip(interval(mean, var, 0.9), latent.interval(mean, var, 0.9), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+def test_pixels_keep_their_own_shape(generator):
+    """Pixels without truth go, and with them their shape: against the same pixels alone."""
+    mean, var, true_m = (part.view(2, 25, 10) for part in draw(generator))
+    share = torch.rand(2, 25, 10, dtype=torch.float64, generator=generator)
+    true_m = torch.where(torch.rand(2, 25, 10, generator=generator) < 0.3, 0, true_m)
+    shape, known = metrics.StudentT(1.5, 0.4, share), true_m > 0
+    alone = metrics.StudentT(1.5, 0.4, share[known])
+    parts = mean[known], var[known], true_m[known]
+    want = metrics.nll(*parts, shape=alone)
+    assert metrics.nll(mean, var, true_m, shape=shape) == pytest.approx(want, rel=1e-12)
+    pooled = metrics.auce(mean, var, true_m, shape=shape, per_image=False)
+    assert pooled == pytest.approx(metrics.auce(*parts, shape=alone), rel=1e-12)
+    each = [metrics.auce(mean[i], var[i], true_m[i], shape=metrics.StudentT(1.5, 0.4, share[i]))
+            for i in range(2)]  # fmt: skip
+    assert metrics.auce(mean, var, true_m, shape=shape) == pytest.approx(sum(each) / 2, rel=1e-12)
+    tally = metrics.Tally()
+    for i in range(2):
+        own = metrics.StudentT(1.5, 0.4, share[i])
+        tally.add(str(i), mean[i], var[i], true_m[i], shape=own)
+    assert tally.finish()["auce"] == pytest.approx(sum(each) / 2, rel=1e-9)
+    assert tally.finish("pixels")["nll"] == pytest.approx(want, rel=1e-9)
 
 
 def test_nll_is_torchs_and_scipys(generator):
@@ -134,7 +150,7 @@ def test_curve_is_the_coverage_of_intervals(generator, shaped):
     true[::7] = 0
     got = metrics.calibration_curve(mean, var, true, shape=shape)
     for i in (0, 49, 89, 98):
-        ends = interval(mean, var, float(got.level[i]), shape)
+        ends = latent.interval(mean, var, float(got.level[i]), shape)
         assert got.observed[i] == metrics.coverage(*ends, true)
 
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading and writing points: tables of pixels with depth, and PLY and PCD point clouds.
+"""Reading and writing points: tables of pixels with depth, and PLY, PCD and BIN point clouds.
 
 A cloud is float64 [n, 3] of x, y, z in metres. Only what sensors write is read: vertices with
 scalar properties, as text or plain binary. Points that are not finite are dropped, since organised
 clouds use them for "no return".
 """
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +25,7 @@ PLY_TYPES = {
 }  # fmt: skip
 PLY_ORDERS = {"ascii": "", "binary_little_endian": "<", "binary_big_endian": ">"}
 LONGEST_LINE = 4096  # a header line; a binary file that is no cloud may have no line end at all
+CLOUDS = (".ply", ".pcd", ".bin")
 ROW_FIRST = ("v", "row", "y", "r")
 
 
@@ -62,8 +64,8 @@ def read_points(path: Path) -> Float[np.ndarray, "n columns"]:
 
 
 def read_cloud(path: Path) -> Float[np.ndarray, "n 3"]:
-    """A .ply or .pcd point cloud: x, y, z in metres."""
-    headers = {".ply": _ply_table, ".pcd": _pcd_table}
+    """A .ply or .pcd point cloud, or a .bin as KITTI's LiDAR has it: x, y, z in metres."""
+    headers = {".ply": _ply_table, ".pcd": _pcd_table, ".bin": _bin_table}
     if path.suffix.lower() not in headers:
         raise ValueError(f"{path} is not a point cloud we read; convert it to .ply or .pcd")
     try:
@@ -157,6 +159,15 @@ def _pcd_table(file: BinaryIO) -> _Table:
     columns = zip(lines["FIELDS"], lines["TYPE"], lines["SIZE"], counts, strict=True)
     fields = [(f, f"{t.lower()}{s}") for f, t, s, count in columns for _ in range(count)]
     return _Table(fields, int(lines["POINTS"][0]), "" if lines["DATA"] == ["ascii"] else "<")
+
+
+def _bin_table(file: BinaryIO) -> _Table:
+    """A .bin has no header: four floats a point, the fourth its reflectance."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    if size % 16:
+        raise ValueError(f"its {size} bytes are not x, y, z and reflectance of 4 bytes each")
+    return _Table([(name, "f4") for name in ("x", "y", "z", "reflectance")], size // 16, "<")
 
 
 def _header(file: BinaryIO, last: str) -> list[list[str]]:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deepbasis.data.files import PICTURES, check_paired, find_folder, list_by_stem
+from deepbasis.data.files import PICTURES, check_paired, find_file, find_folder, list_by_stem
 from deepbasis.data.formats import DEPTHS, read_depth, read_image, to_sample
 from deepbasis.data.sample import Sample, make_intrinsics
 from deepbasis.shapes import Float
@@ -59,7 +59,7 @@ class Folder:
         self.depths = self._list(root, images, depths, "depths")
         self.sparse = self._list(root, images, sparse, "sparse")
         self.names = list(self.images)
-        self.scale = _read_scale(root / "scale.txt") if depth_scale is None else depth_scale
+        self.scale = read_scale(root / "scale.txt") if depth_scale is None else depth_scale
         self.intrinsics = _find_intrinsics(root) if intrinsics is None else intrinsics
         self.cameras: dict[str, Path] = {}
         if self.intrinsics is None and (root / "intrinsics").is_dir():
@@ -96,7 +96,7 @@ class Folder:
 
 def read_intrinsics(path: Path) -> Float[Tensor, "3 3"]:
     """A camera matrix from text or JSON: `fx fy cx cy`, by name in JSON if you like, or 3x3."""
-    text = path.read_text()
+    text = path.read_text(errors="replace")
     try:
         values = json.loads(text) if path.suffix == ".json" else text.replace(",", " ").split()
         if isinstance(values, dict):
@@ -116,6 +116,26 @@ def read_intrinsics(path: Path) -> Float[Tensor, "3 3"]:
     )
 
 
+def read_extrinsics(path: Path) -> Float[Tensor, "4 4"]:
+    """A pose from text or JSON, 3x4 or 4x4 by rows: it takes points from a sensor to the camera."""
+    text = find_file(path).read_text(errors="replace")
+    try:
+        values = json.loads(text) if path.suffix == ".json" else text.replace(",", " ").split()
+        numbers = np.asarray(values, np.float64).ravel()
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} does not hold the numbers of a pose ({error})") from error
+    if len(numbers) not in (12, 16):
+        raise ValueError(f"{path} holds {len(numbers)} numbers; a pose is 3x4 or 4x4 of them")
+    pose = torch.eye(4, dtype=torch.float64)
+    pose[:3] = torch.from_numpy(numbers[:12]).view(3, 4)
+    turn = pose[:3, :3]
+    if not torch.allclose(turn @ turn.mT, torch.eye(3).double(), atol=1e-3) or turn.det() < 0:
+        raise ValueError(
+            f"{path} is no pose: its first three columns are not a rotation, {turn.tolist()}"
+        )
+    return pose
+
+
 def _check_camera(matrix: Float[Tensor, "3 3"], path: Path) -> Float[Tensor, "3 3"]:
     if matrix[2].tolist() != [0, 0, 1] or not (matrix.diag() > 0).all():
         raise ValueError(
@@ -132,7 +152,8 @@ def _find_intrinsics(root: Path) -> Float[Tensor, "3 3"] | None:
     return None
 
 
-def _read_scale(path: Path) -> float | None:
+def read_scale(path: Path) -> float | None:
+    """The one number in a scale.txt, by which depths are divided; None if there is no such file."""
     if not path.exists():
         return None
     try:

@@ -71,7 +71,7 @@ def read_depth(path: Path, scale: float | None = None) -> Float[np.ndarray, "h w
     if np.issubdtype(raw.dtype, np.integer) and scale is None:
         raise ValueError(
             f"{path} holds integers, and the file does not say their unit: {_readings(raw)}; "
-            "pass the right scale"
+            "pass the right one (--depth-scale)"
         )
     depth = _to_metres(raw, 1.0 if scale is None else scale, path)
     check_metres(depth[depth > 0], path)

@@ -14,11 +14,11 @@ float64 whatever comes in; results return in the dtype of `phi`.
 """
 
 from deepbasis.fit import local
-from deepbasis.fit.calibration import laplace_factor, nees, two_term
+from deepbasis.fit.calibration import laplace_factor, match_nees, nees, two_term
 from deepbasis.fit.evidence import evidence
 from deepbasis.fit.kernel import Kernel
 from deepbasis.fit.linear import JitterWarning, Posterior, ml, posterior
-from deepbasis.fit.local_learn import Frame, learn_kernel, log_likelihood
+from deepbasis.fit.local_learn import Frame, learn_kernel, log_likelihood, search_kernel
 from deepbasis.fit.prior import Gamma, Hyperprior, Prior, WeightSample, fit_gamma
 
 __all__ = [
@@ -36,8 +36,10 @@ __all__ = [
     "learn_kernel",
     "local",
     "log_likelihood",
+    "match_nees",
     "ml",
     "nees",
     "posterior",
+    "search_kernel",
     "two_term",
 ]

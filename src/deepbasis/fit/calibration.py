@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Is the variance right, and by which factors would it be?"""
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -57,6 +60,27 @@ def two_term(
 
     bounds = [(-LOG_BOUND, LOG_BOUND)] * 2
     result = minimize(lambda x: loss(x.tolist()), [0.0, 0.0], jac=True, bounds=bounds)
+    c1, c2 = torch.tensor(result.x).exp().tolist()
+    return c1, c2
+
+
+def match_nees(groups: Sequence[tuple[Tensor, Tensor, Tensor]]) -> tuple[float, float]:
+    """Factors (c1, c2) for which the NEES of c1 noise_var + c2 model_var is near 1 in each group of
+    (error, noise_var, model_var): the squares of its logarithms have the least sum.
+
+    A group is one point count, so that all counts weigh alike, whatever the size of their errors.
+    """
+    from scipy.optimize import minimize  # only training needs it
+
+    for error, noise_var, model_var in groups:
+        _check(error, noise_var + model_var)
+
+    def loss(log_c: Any) -> float:
+        c1, c2 = torch.tensor(log_c).exp().tolist()
+        logs = [nees(error, c1 * noise + c2 * model).log() for error, noise, model in groups]
+        return float(torch.stack(logs).double().square().sum())
+
+    result = minimize(loss, [0.0, 0.0], method="Nelder-Mead", bounds=[(-LOG_BOUND, LOG_BOUND)] * 2)
     c1, c2 = torch.tensor(result.x).exp().tolist()
     return c1, c2
 

@@ -127,6 +127,24 @@ def whiten_at(
     return Innovations(white[:, :-1], white[:, -1], torch.ones_like(share), share)
 
 
+def predict_at(
+    kernel: Kernel,
+    x: Float[Tensor, "n f"],
+    points: Points,
+    near: Int[Tensor, "p k"],
+    post: Posterior,
+    at: tuple[Float[Tensor, "p f"], Float[Tensor, "p m"]],
+) -> tuple[Float[Tensor, "p"], Float[Tensor, "p"]]:
+    """Mean and variance, in float64, of some places and their bases, with known neighbours."""
+    places, noise = _scaled(kernel, x, points.weight, near.shape[1])
+    b, left = condition(kernel, kernel.scale(at[0])[:, None], places[near], noise[near])
+    values = F.pad(torch.cat([points.phi, points.z[:, None]], -1), (0, 0, 0, near.shape[1]))
+    known = combine(near, b[:, 0], values)
+    rest = at[1].double() - known[:, :-1]
+    noise_var = (left[:, 0].double() + kernel.nugget) / post.beta
+    return known[:, -1] + rest @ post.mean, noise_var + (rest @ post.root).square().sum(-1)
+
+
 class Conditional(NamedTuple):
     """What p pixels know from their neighbours."""
 

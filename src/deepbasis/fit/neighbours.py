@@ -60,6 +60,13 @@ def earlier(position: Float[Tensor, "n 2"], k: int) -> Int[Tensor, "n k"]:
     return torch.from_numpy(names[found][back]).to(position.device)
 
 
+def others(position: Float[Tensor, "n 2"], k: int) -> Int[Tensor, "n k"]:
+    """For each point its k nearest others; no two points may be at one place."""
+    points = _to_array(position)
+    near = query(make_tree(points), points, k + 1, p=2)[:, 1:]  # the nearest is the point itself
+    return torch.from_numpy(near - (near >= len(points))).to(position.device)
+
+
 def make_tree(points: Array) -> Any:
     """A tree to search in; scipy is imported here, since not every fit needs it."""
     from scipy.spatial import cKDTree

@@ -2,9 +2,9 @@
 """Numbers that say how good a depth map and its error bars are."""
 
 from deepbasis.fit.calibration import nees
+from deepbasis.latent import Laplace, Shape, StudentT
 from deepbasis.metrics.bootstrap import confidence, paired
 from deepbasis.metrics.error import delta, imae, irmse, mae, rel, rmse
-from deepbasis.metrics.shape import Laplace, Shape
 from deepbasis.metrics.sparsification import Sparsification, ause, sparsification_curve
 from deepbasis.metrics.tally import CONVENTIONS, Tally
 from deepbasis.metrics.uncertainty import (
@@ -17,7 +17,7 @@ from deepbasis.metrics.uncertainty import (
 )
 
 __all__ = [
-    "CONVENTIONS", "Calibration", "Laplace", "Shape", "Sparsification", "Tally",
+    "CONVENTIONS", "Calibration", "Laplace", "Shape", "Sparsification", "StudentT", "Tally",
     "auce", "ause", "calibration_curve", "confidence", "coverage", "delta", "imae", "irmse", "mae",
     "nees", "nll", "paired", "rel", "rmse", "sharpness", "sparsification_curve",
 ]  # fmt: skip

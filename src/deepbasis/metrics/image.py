@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 from deepbasis.fit.calibration import nees
-from deepbasis.latent import ONE_SIGMA, to_depth, to_latent
+from deepbasis.latent import ONE_SIGMA, Shape, interval, measured, to_depth, to_latent
 from deepbasis.metrics.checks import at_truth, check_variance
 from deepbasis.metrics.error import ROOTS, TERMS
 from deepbasis.metrics.pooled import BINS, histogram, split
-from deepbasis.metrics.shape import Shape, interval
 from deepbasis.metrics.sparsification import FRACTIONS, Sparsification, both_curves
 from deepbasis.metrics.uncertainty import LEVELS, calibration, held
 from deepbasis.shapes import Float
@@ -47,6 +46,7 @@ class Pixels(NamedTuple):
 
 def score(mean: Tensor, var: Tensor, true_m: Tensor, shape: Shape) -> Score:
     """Everything that is ever asked about an image."""
+    shape = shape.at(measured(true_m))
     at = _pixels(mean, var, true_m, shape)
     level, error_m = shape.level(at.error, at.var), (at.depth_m - at.true_m).abs()
     counts, pair = held(level), both_curves(at.std_m, error_m)

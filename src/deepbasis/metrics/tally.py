@@ -8,9 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from deepbasis.latent import LAPLACE, Shape
 from deepbasis.metrics.image import AREAS, COLUMNS, finish, mean_curve, no_totals, score
 from deepbasis.metrics.pooled import bound, groups
-from deepbasis.metrics.shape import LAPLACE, Shape
 from deepbasis.metrics.sparsification import Error, Groups, Sparsification, curves, index_of
 from deepbasis.metrics.uncertainty import Calibration, calibration
 from deepbasis.shapes import Bool, Float
@@ -21,7 +21,7 @@ NAME_BYTES = 256
 
 _DETAILS = (
     "AUSE: depth error in metres, sorted by std in metres, 100 fractions, not normalised; "
-    "AUCE: p = 0.01 ... 0.99 in the latent; NLL: nats in the latent"
+    "AUCE: p = 0.01 ... 0.99 in the latent (auce_all: all pixels pooled); NLL: nats in the latent"
 )
 # What a table has to say about its numbers.
 CONVENTIONS: dict[Over, str] = {
@@ -56,16 +56,19 @@ class Tally:
         var: Float[Tensor, "*s"],
         true_m: Float[Tensor, "*s"],
         mask: Bool[Tensor, "*s"] | None = None,
+        *,
+        shape: Shape | None = None,
     ) -> None:
         """Score one image: latent mean and variance against the truth in metres.
 
-        Pixels count where the true depth is known and `mask`, if given, is true.
+        Pixels count where the true depth is known and `mask`, if given, is true. The `shape` is the
+        tally's, unless the image's pixels have their own.
         """
         self._check_new([name])
         if not 0 < len(name.encode()) <= NAME_BYTES:
             raise ValueError(f"an image is called {name!r}; a name has 1 to {NAME_BYTES} bytes")
         try:
-            row, totals = score(mean, var, _masked(true_m, mask), self.shape)
+            row, totals = score(mean, var, _masked(true_m, mask), shape or self.shape)
         except ValueError as error:
             raise ValueError(f"image {name!r} cannot be scored: {error}") from error
         self.rows[name] = row

@@ -11,9 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from deepbasis.latent import to_latent
+from deepbasis.latent import LAPLACE, Shape, measured, to_latent
 from deepbasis.metrics.checks import at_truth, check_variance, images
-from deepbasis.metrics.shape import LAPLACE, Shape
 from deepbasis.shapes import Float, Int
 
 # The levels p at which AUCE compares promised and observed shares.
@@ -70,7 +69,8 @@ def nll(
     >>> nll(torch.zeros(1), torch.tensor([2.0]), torch.ones(1))  # b = 1, no error: ln 2
     0.6931471805599453
     """
-    return float(-shape.log_density(*latent_error(mean, var, true_m)).mean())
+    error, var = latent_error(mean, var, true_m)
+    return float(-shape.at(measured(true_m)).log_density(error, var).mean())
 
 
 def calibration_curve(
@@ -81,7 +81,8 @@ def calibration_curve(
     shape: Shape = LAPLACE,
 ) -> Calibration:
     """Share of all pixels whose central interval of level 0.01 ... 0.99 holds the truth."""
-    return calibration(held(shape.level(*latent_error(mean, var, true_m))))
+    error, var = latent_error(mean, var, true_m)
+    return calibration(held(shape.at(measured(true_m)).level(error, var)))
 
 
 def auce(
@@ -97,8 +98,14 @@ def auce(
     The last two dimensions are an image. With `per_image` it is the mean over images, otherwise one
     curve of all pixels; there, too wide in one image and too narrow in another may cancel.
     """
-    parts = images(mean, var, true_m) if per_image else [(mean, var, true_m)]
-    return fmean(calibration_curve(*part, shape=shape).area for part in parts)
+    if not per_image:
+        return calibration_curve(mean, var, true_m, shape=shape).area
+    level = torch.zeros_like(true_m, dtype=torch.float64)
+    known = measured(true_m)
+    error, var = latent_error(mean, var, true_m)
+    level[known] = shape.at(known).level(error, var)
+    pairs = images(level, true_m)
+    return fmean(calibration(held(at_truth(true, level=own)[1])).area for own, true in pairs)
 
 
 def latent_error(

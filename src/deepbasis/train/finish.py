@@ -7,12 +7,12 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from deepbasis import fit
+from deepbasis import fit, latent
 from deepbasis.data.points import WithPoints
 from deepbasis.data.sample import Frames
 from deepbasis.data.sources import Picked
 from deepbasis.data.training import TrainingSet
-from deepbasis.layer import BasisFit, Whitened
+from deepbasis.layer import BasisFit
 from deepbasis.methods import METHODS
 from deepbasis.model import Card, Completer, Network, load_tensors
 from deepbasis.shapes import Float
@@ -21,13 +21,17 @@ from deepbasis.train.job import Job
 from deepbasis.train.measure import gather_rows, measure, pattern_of, predict, share, some
 
 # Points that calibration draws: many, where the noise matters, and few, where the model does.
-MIXED_POINTS = ("5%", "1%", "200", "63", "20", "6")
+MIXED_POINTS = ("5%", "1%", "200", "63", "20", "6", "0")
 # Pixels of each prediction that calibration looks at.
 PIXELS = 1000
 # Where the figures in the model's file are taken.
 MEASURED_POINTS = ("5%", "1%", "50", "0")
 # Training frames that the kernel of local errors is learned from.
-KERNEL_FRAMES = 60
+KERNEL_FRAMES = 36
+# Pixels of each of them that it must foretell.
+KERNEL_PIXELS = 500
+# Length, colour and nugget that the search begins with.
+KERNEL_START = (0.1, 0.25, 0.001)
 
 
 @torch.no_grad()
@@ -105,54 +109,95 @@ def gather_sample(fabric: Fabric, sample: fit.WeightSample) -> fit.WeightSample:
 
 
 def calibrate(job: Job, model: Completer, layer: BasisFit, held: Frames) -> dict[str, object]:
-    """Find the factors of the variance on held-back frames, and store them in the layer."""
+    """Calibrate independent errors on held-back frames: factors that make NEES 1, and the shape
+    that is left then. The paper's factor and those of a Laplace's likelihood are noted, too.
+    """
     layer.set_calibration()
     model.assume("independent")
-    error, noise_var, model_var = mixed_rows(job, model, held)
-    noise, model_factor = fit.two_term(error, noise_var, model_var)
+    groups = mixed_rows(job, model, held)
+    error, noise_var, model_var = torch.cat(groups).unbind(1)
     laplace = float(fit.laplace_factor(error, noise_var + model_var))
+    found = {"two_term": fit.two_term(error, noise_var, model_var), "laplace_factor": laplace}
     error, _, model_var = rows(job, model, held, trained_points(job)).unbind(1)
     nees = float(fit.nees(error, model_var))
+    noise, model_factor = factors = match(groups)
     layer.set_calibration(noise=noise, model=model_factor, nees=nees)
-    return {"two_term": [noise, model_factor], "nees_factor": nees, "laplace_factor": laplace}
+    tails = learn_tails(layer, groups, factors)
+    return found | {"nees_factor": nees, "factors": factors, "tails": tails}
 
 
 def learn_local(job: Job, model: Completer, held: Frames) -> dict[str, object]:
-    """Find the kernel of local errors on training frames, and its calibration on held-back ones."""
+    """Find the kernel of local errors on training frames, and on held-back ones the factors that
+    make NEES 1 and the shape that is left then.
+    """
     layer = model.networks[0].last
     assert isinstance(layer, BasisFit)
     count = min(KERNEL_FRAMES, len(job.frames))
     some_frames = Picked(job.frames, [i * len(job.frames) // count for i in range(count)])
     prior = fit.Prior(layer.prior_mean, layer.prior_cov)
-    seen = [see(job, model, some_frames, i) for i in range(len(some_frames))]
     alpha = fit.Hyperprior(alpha=fit.Gamma(*layer.hyperprior[0].tolist()))
-    kernel = fit.learn_kernel(
-        [fit.Frame(one.x[0], one.phi[0], one.z[0]) for one in seen], prior, hyperprior=alpha
-    )
-    layer.set_local(kernel)
-    news = [fit.local.whiten(kernel, *one[:4]) for one in seen if one.z.shape[1] > len(prior.mean)]
+    seen = [see(job, model, some_frames, i) for i in range(len(some_frames))]
+    found = [
+        fit.search_kernel(
+            seen, prior, fit.Kernel(*KERNEL_START, smoothness), evaluations=40, hyperprior=alpha
+        )
+        for smoothness in (0.5, 1.5)
+    ]
+    kernel = min(found, key=lambda pair: pair[1])[0]
+    news = [fit.local.whiten(kernel, *one[:4]) for one in seen if len(one.z) > len(prior.mean)]
     fits = [fit.evidence(n.phi, n.z, prior, n.weight, hyperprior=alpha) for n in news]
-    betas = torch.cat([post.beta for post in fits]).double() if fits else torch.zeros(0)
+    betas = torch.stack([post.beta for post in fits]).double() if fits else torch.zeros(0)
     beta = fit.fit_gamma(betas, len(prior.mean) / 2) if len(betas) > 1 else fit.Gamma()
     layer.set_local(kernel, beta)
     model.assume("local")
-    error, noise_var, model_var = mixed_rows(job, model, held)
-    noise, model_factor = fit.two_term(error, noise_var, model_var)
-    layer.set_local(kernel, beta, noise=noise, model=model_factor)
-    return {"kernel": asdict(kernel), "local_two_term": [noise, model_factor]}
+    groups = mixed_rows(job, model, held)
+    factors = match(groups)
+    layer.set_local(kernel, beta, factors)
+    tails = learn_tails(layer, groups, factors)
+    return {
+        "kernel": asdict(kernel), "local_factors": factors, "local_tails": tails,
+        "kernel_surprise": {str(one.smoothness): nats for one, nats in found},
+    }  # fmt: skip
 
 
-def see(job: Job, model: Completer, frames: Frames, index: int) -> Whitened:
-    """A frame's points, at one of the mixed counts, with their bases and places."""
+def match(groups: list[Float[Tensor, "p 3"]]) -> tuple[float, float]:
+    """Factors of noise and model variance that make NEES 1 at every point count."""
+    columns = [group.unbind(1) for group in groups]
+    return fit.match_nees([(error, noise, model) for error, noise, model in columns])
+
+
+def learn_tails(
+    layer: BasisFit, groups: list[Float[Tensor, "p 3"]], factors: tuple[float, float]
+) -> tuple[float, float]:
+    """Find the shape of the errors, as the layer takes them now, and store it."""
+    error, noise_var, model_var = torch.cat(groups).unbind(1)
+    noise_var, var = factors[0] * noise_var, factors[0] * noise_var + factors[1] * model_var
+    dof, width = latent.learn_tails(error, var, noise_var / var)
+    layer.set_tails(layer.errors, dof, width)
+    return dof, width
+
+
+def see(job: Job, model: Completer, frames: Frames, index: int) -> fit.Frame:
+    """A frame's points, at one of the mixed counts, and some of the pixels between them."""
     patterns = mixed(job)
     pattern = pattern_of(patterns[index % len(patterns)])
     sample = WithPoints(frames, pattern, seed=job.config.seed)[index]
-    image, sparse = (job.fabric.to_device(part[None]) for part in (sample.image, sample.sparse))
+    image, sparse, depth = (
+        job.fabric.to_device(part[None]) for part in (sample.image, sample.sparse, sample.depth)
+    )
     network = model.networks[0]
     assert isinstance(network.last, BasisFit)
     bases = network.bases(image, *model.fill(sparse))
-    guide = image.to(sparse.dtype) / 255
-    return network.last.whiten(*network.last.read(bases, sparse), list(guide))
+    others = depth * ~latent.measured(sparse)
+    where = some(latent.measured(others[0, 0]).nonzero(), KERNEL_PIXELS)
+    asked = torch.zeros_like(depth)
+    asked[0, 0, *where.T] = others[0, 0, *where.T]
+    guide = list(image.to(sparse.dtype) / 255)
+    points, pixels = (
+        network.last.whiten(*network.last.read(bases, part), guide) for part in (sparse, asked)
+    )
+    asked_for = fit.Frame(pixels.x[0], pixels.phi[0], pixels.z[0])
+    return fit.Frame(points.x[0], points.phi[0], points.z[0], points.weight[0], asked_for)
 
 
 def trained_points(job: Job) -> str:
@@ -168,6 +213,6 @@ def rows(job: Job, model: Completer, held: Frames, points: str) -> Float[Tensor,
     return gather_rows(job.fabric, torch.cat(parts) if parts else torch.zeros(0, 3))
 
 
-def mixed_rows(job: Job, model: Completer, held: Frames) -> tuple[Tensor, ...]:
-    """The columns of `rows` at all mixed point counts."""
-    return torch.cat([rows(job, model, held, points) for points in mixed(job)]).unbind(1)
+def mixed_rows(job: Job, model: Completer, held: Frames) -> list[Float[Tensor, "p 3"]]:
+    """`rows` at each of the mixed point counts."""
+    return [rows(job, model, held, points) for points in mixed(job)]

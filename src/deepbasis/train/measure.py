@@ -10,8 +10,8 @@ from torch import Tensor
 from deepbasis import fit, latent, metrics
 from deepbasis.data.points import WithPoints
 from deepbasis.data.sample import Frames, seeded
-from deepbasis.layer import Prediction
 from deepbasis.model import Completer
+from deepbasis.prediction import Prediction
 from deepbasis.shapes import Float
 from deepbasis.sparse import Pattern, parse
 from deepbasis.train.job import Job
@@ -76,8 +76,8 @@ def measure(job: Job, model: Completer, held: Frames, points: str) -> dict[str, 
     """Mean over frames of error, consistency and coverage."""
     rows = []
     for one in predict(job, model, held, points):
-        mean, var = one.prediction.mean, one.prediction.model_var + one.prediction.noise_var
-        low, high = latent.interval(mean, var, LEVEL)
+        mean, var = one.prediction.mean, one.prediction.var
+        low, high = latent.interval(mean, var, LEVEL, model.shape(one.prediction))
         depth = latent.to_depth(mean)
         error, noise_var, model_var = one.rows.unbind(1)
         rows.append([

@@ -3,7 +3,7 @@
 
 import pytest
 
-from deepbasis.reproduce import TRAINED_AT, noise_term
+from deepbasis.reproduce.noise_term import TRAINED_AT, noise_term
 
 
 def test_simulation_shows_the_missing_noise_term():

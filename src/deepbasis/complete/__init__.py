@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `deepbasis complete`: files in, files out."""

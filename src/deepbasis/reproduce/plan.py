@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which trainings the paper's tables need; each is made once, by a command anyone can repeat."""
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from deepbasis.methods import METHODS
+from deepbasis.model import load_tensors
+from deepbasis.reproduce.config import Plan
+from deepbasis.train.checkpoint import FREE
+from deepbasis.train.config import TrainConfig
+
+# Points in training of the paper's two halves: many ("mid") and few ("low").
+REGIMES = {"mid": "5%", "low": "500"}
+_BOTH = (("snap", "rgbd"), ("snap+log", "rgbd"), ("log", "rgbd"), ("dbf", "rgbd"), ("bdbf", "rgbd"))
+ROWS: dict[str, tuple[tuple[str, str], ...]] = {
+    "mid": _BOTH,
+    "low": (*_BOTH, ("log", "rgb"), ("bdbf", "rgb")),
+}
+
+
+@dataclass(frozen=True)
+class Training:
+    """One cell of the plan: a method, its input, its regime and its seed."""
+
+    plan: Plan
+    regime: str
+    method: str
+    input: str
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """Row of the table, and folder below the plan's."""
+        return f"{self.regime}-{self.method}-{self.input}-s{self.seed}"
+
+    @property
+    def model(self) -> Path:
+        """The file that the training ends with."""
+        return self.plan.runs / self.name / "model.safetensors"
+
+    @property
+    def config(self) -> TrainConfig:
+        """Its settings. The paper's schedule needs its 20 epochs; fewer go by one cosine."""
+        plan, epochs = self.plan, self.plan.epochs
+        if epochs is not None and not METHODS[self.method].fits:
+            epochs = epochs * 3 // 2
+        return TrainConfig(
+            out=self.model.parent, data=plan.data, root=plan.root, frames=plan.frames,
+            size=plan.size, halvings=plan.halvings, cache=True, held_back=plan.held_back,
+            method=self.method, encoder_weights=plan.encoder_weights,  # type: ignore[arg-type]
+            normalisation="symmetric", input=self.input,  # type: ignore[arg-type]
+            input_points=REGIMES[self.regime], epochs=epochs,
+            lr=2e-4 if epochs is None else 4e-4,
+            schedule="halve" if epochs is None else "cosine", seed=self.seed,
+        )  # fmt: skip
+
+
+def trainings(plan: Plan, regime: str) -> Iterator[Training]:
+    """Those of one half of the paper, all methods of a seed before the next."""
+    for seed in range(plan.seeds):
+        for method, depth_input in ROWS[regime]:
+            yield Training(plan, regime, method, depth_input, seed)
+
+
+def command(config: TrainConfig) -> list[str]:
+    """The words that start a training with these settings."""
+    default, words = TrainConfig(), ["train"]
+    for entry in fields(config):
+        value = getattr(config, entry.name)
+        if value == getattr(default, entry.name):
+            continue
+        words.append(f"--{entry.name.replace('_', '-')}")
+        if isinstance(value, tuple):
+            words += [str(part) for part in value]
+        elif value is not True:
+            words.append(str(value))
+    return words
+
+
+def ensure(training: Training) -> Path:
+    """The model of a training that is over; start it or go on with it if it is not."""
+    if training.model.exists():
+        _check(training)
+        return training.model
+    words = command(training.config)
+    if (training.model.parent / "checkpoint.safetensors").exists():
+        words.append("--resume")
+    print(f"$ {shlex.join(['deepbasis', *words])}", flush=True)
+    done = subprocess.run([sys.executable, "-m", "deepbasis.cli", *words], check=False)
+    if done.returncode:
+        raise ValueError(
+            f"the training {training.name} ended early (exit code {done.returncode}); the same "
+            "command goes on from there"
+        )
+    return training.model
+
+
+def _check(training: Training) -> None:
+    """Refuse a finished training that had other settings."""
+    before = load_tensors(training.model)[1]["training"]
+    config = training.config
+    for entry in fields(config):
+        value = getattr(config, entry.name)
+        value = list(value) if isinstance(value, tuple) else value
+        if entry.name not in FREE - {"lr"} and before[entry.name] != value:
+            raise ValueError(
+                f"{training.model} was trained with {entry.name} {before[entry.name]!r}, and this "
+                f"asks for {value!r}; name another --runs folder"
+            )

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models without training."""
+
+import math
+
+import torch
+
+from deepbasis import fit
+from deepbasis.layer import BasisFit
+from deepbasis.model import Architecture, Completer
+
+NOISE = 0.02
+
+
+def make_model(method="bdbf", **settings):
+    """Untrained, with a prior and a usual noise made by hand: depths around 3 m."""
+    torch.manual_seed(0)
+    model = Completer(Architecture(method, **settings))
+    layer = model.networks[0].last
+    if isinstance(layer, BasisFit):
+        mean = torch.zeros(63)
+        mean[0] = math.log(3)
+        beta = fit.Gamma(20, 20 * NOISE**2)
+        layer.set_prior(fit.Prior(mean, 0.1 * torch.eye(63)), fit.Hyperprior(beta=beta))
+        layer.set_local(fit.Kernel(), beta)
+    return model

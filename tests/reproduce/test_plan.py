@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainings: each is made once, by its command, and never taken for another."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from deepbasis import cli
+from deepbasis.reproduce import plan as plans
+from deepbasis.reproduce.config import Plan
+from deepbasis.reproduce.plan import ROWS, Training, command, ensure, trainings
+from deepbasis.train.config import TrainConfig
+
+PLANS = [
+    Plan(),
+    Plan(
+        data="nyu", root=Path("a folder"), halvings=1, epochs=4, seeds=2,
+        encoder_weights=Path("weights.pth"),
+    ),
+    Plan(data="roads", frames=20, size=(64, 96), runs=Path("elsewhere")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.data)
+def test_the_printed_command_gives_the_same_settings(plan, monkeypatch):
+    seen: list[TrainConfig] = []
+    monkeypatch.setattr(cli, "train", seen.append)
+    for regime in ROWS:
+        for training in trainings(plan, regime):
+            monkeypatch.setattr(sys, "argv", ["deepbasis", *command(training.config)])
+            cli.main()
+            assert seen.pop() == training.config
+
+
+def test_a_plan_has_the_papers_rows_for_every_seed():
+    names = [training.name for training in trainings(Plan(seeds=2), "low")]
+    assert len(names) == len(set(names)) == 14
+    assert names[0] == "low-snap-rgbd-s0"
+    assert names[-1] == "low-bdbf-rgb-s1"
+
+
+def test_methods_without_a_fit_train_half_as_long_again():
+    epochs = {m: Training(Plan(epochs=4), "mid", m, "rgbd").config.epochs for m in ("log", "bdbf")}
+    assert epochs == {"log": 6, "bdbf": 4}
+    assert Training(Plan(), "mid", "log", "rgbd").config.total_epochs == 30
+
+
+def test_a_finished_training_is_used_again(plan, monkeypatch):
+    monkeypatch.setattr(plans.subprocess, "run", lambda *_: pytest.fail("it was trained again"))
+    training = Training(plan, "mid", "log", "rgbd")
+    assert ensure(training) == training.model
+
+
+def test_another_setting_is_refused_in_one_sentence(plan):
+    with pytest.raises(ValueError, match="was trained with epochs 1, and this asks for 3; name"):
+        ensure(Training(replace(plan, epochs=2), "mid", "log", "rgbd"))
+
+
+def test_a_stopped_training_goes_on(plan, tmp_path):
+    training = Training(replace(plan, runs=tmp_path), "mid", "log", "rgbd")
+    whole = load_file(ensure(training))
+    training.model.unlink()  # as if stopped after the last step, before the end
+    again = load_file(ensure(training))
+    assert all(torch.equal(again[name], tensor) for name, tensor in whole.items())
+
+
+def test_a_training_that_fails_is_told(plan, tmp_path):
+    training = Training(replace(plan, runs=tmp_path, epochs=0), "mid", "bdbf", "rgbd")
+    with pytest.raises(ValueError, match=r"mid-bdbf-rgbd-s0 ended early \(exit code 2\); the same"):
+        ensure(training)
