@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import reference
-from deepbasis import BasisFit, fit, pyramid
+from deepbasis import BasisFit, fit, latent, pyramid
 from problems import bayesian
 from refusals import refusals
 
@@ -328,3 +328,37 @@ def test_huber_keeps_an_outlier_from_its_surroundings():
     clean.huber = None
     plain = (clean(bases, sparse).mean - before).abs()
     assert robust[0, 0, 6:11, 10:15].mean() < 0.2 * plain[0, 0, 6:11, 10:15].mean()
+
+
+def test_local_factors_scale_noise_and_model_variance():
+    torch.manual_seed(0)
+    bases, sparse = torch.randn(1, 3, 8, 9), torch.zeros(1, 1, 8, 9)
+    sparse[0, 0, ::3, ::3] = 2.0 + torch.rand(3, 3)
+    layer = BasisFit(3, errors="local").eval()
+    plain = layer(bases, sparse)
+    layer.set_local(layer.kernel, factors=(2.0, 3.0))
+    mean, model_var, noise_var = layer(bases, sparse)
+    torch.testing.assert_close(mean, plain.mean)
+    torch.testing.assert_close(model_var, 3 * plain.model_var)
+    torch.testing.assert_close(noise_var, 2 * plain.noise_var)
+
+
+def test_the_shape_is_that_of_the_errors_assumed():
+    torch.manual_seed(0)
+    bases, sparse = torch.randn(1, 3, 8, 9), torch.zeros(1, 1, 8, 9)
+    sparse[0, 0, ::3, ::3] = 2.0 + torch.rand(3, 3)
+    layer = BasisFit(3).eval()
+    prediction = layer(bases, sparse)
+    assert layer.shape(prediction) == latent.LAPLACE
+    layer.set_tails("independent", 1.5, 0.5)
+    layer.set_tails("local", 4.0, 0.7)
+    found = layer.shape(prediction)
+    assert (found.dof, found.width) == (1.5, 0.5)
+    share = prediction.noise_var / (prediction.noise_var + prediction.model_var)
+    torch.testing.assert_close(found.noise_share, share)
+    other = BasisFit(3, errors="local").eval()
+    other.load_state_dict(layer.state_dict())
+    found = other.shape(other(bases, sparse))
+    assert (found.dof, found.width) == pytest.approx((4.0, 0.7))
+    layer.variance = "paper"
+    assert layer.shape(prediction) == latent.LAPLACE
