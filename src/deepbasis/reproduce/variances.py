@@ -33,8 +33,9 @@ TEXT = (
     "factor that brings NEES to 1 over mixed point counts, and Student's t. Below it, ours with "
     "one thing changed: no hyperpriors; EM to convergence in place of 8 steps; both; the prior of "
     "200 training frames, and that without the correction for estimation noise; for networks that "
-    "see the points, half of them for the network and half for the fit. **local**: ours, with "
-    "local errors."
+    "see the points, half of them for the network and half for the fit, with the predictive "
+    "variance, which is then that of points the network has not seen. **local**: ours, with local "
+    "errors."
 )
 # What the choices are judged by.
 METRICS = ("nees", "auce_all", "nll", "mae", "ause")
@@ -81,7 +82,9 @@ def choices(training: Training, path: Path) -> Iterator[tuple[str, Method]]:
     yield "prior of 200", changed(lambda layer, model: relearn(layer, model, True))
     yield "prior uncorrected", changed(lambda layer, model: relearn(layer, model, False))
     if training.input == "rgbd":
-        yield "half and half", half_and_half(Completer.load(path).assume("independent"))
+        halved = Completer.load(path).assume("independent")
+        laplace(layer_of(halved), 1.0, 1.0)
+        yield "half and half", half_and_half(halved)
     yield "local", changed(lambda _, model: model.assume("local"))
 
 
