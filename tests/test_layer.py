@@ -362,3 +362,18 @@ def test_the_shape_is_that_of_the_errors_assumed():
     assert (found.dof, found.width) == pytest.approx((4.0, 0.7))
     layer.variance = "paper"
     assert layer.shape(prediction) == latent.LAPLACE
+
+
+def test_a_followed_prior_forgets_its_start_and_finds_mean_spread_and_noise():
+    torch.manual_seed(0)
+    layer = BasisFit(2)
+    for _ in range(400):
+        weights = torch.tensor([1.0, -2, 3]) + torch.tensor([0.5, 0.1, 0.2]) * torch.randn(4, 3)
+        phi = torch.randn(4, 200, 3)
+        z = (phi @ weights[..., None])[..., 0] + 0.1 * torch.randn(4, 200)
+        layer.follow(fit.ml(phi, z))
+    torch.testing.assert_close(layer.prior_mean, torch.tensor([1.0, -2, 3]), rtol=0, atol=0.15)
+    spread = layer.prior_cov.diagonal().sqrt()
+    torch.testing.assert_close(spread, torch.tensor([0.5, 0.1, 0.2]), rtol=0.3, atol=0)
+    shape, rate = layer.hyperprior[1].tolist()
+    assert rate / shape == pytest.approx(0.01, rel=0.1)

@@ -14,6 +14,9 @@ from deepbasis.prediction import Explained, Prediction, Whitened
 from deepbasis.pyramid import Pyramid, check_scales, project, project_in_blocks
 from deepbasis.shapes import Float
 
+# How much of a batch enters the prior that `follow` keeps.
+FOLLOW = 0.02
+
 Errors = Literal["independent", "local"]
 
 
@@ -248,6 +251,23 @@ class BasisFit(nn.Module):
         """Set prior and hyperprior from what `gathered` holds; see `fit.WeightSample.prior`."""
         sample = fit.WeightSample.merge(self.gathered or [])
         self.set_prior(sample.prior(correct=correct), sample.hyperprior())
+
+    @torch.no_grad()
+    def follow(self, post: fit.Posterior) -> None:
+        """Move the prior towards the weights of a training batch, as batch normalisation does."""
+        off = post.mean.detach() - self.prior_mean
+        self.prior_mean.lerp_(self.prior_mean + off.mean(0), FOLLOW)
+        self.prior_cov.lerp_(off.mT @ off / len(off), FOLLOW)
+        noise = (1 / post.beta.detach()).mean()
+        self.hyperprior[1].lerp_(torch.stack([torch.ones_like(noise), noise]), FOLLOW)
+
+    def shrunk(self, pyramid: Pyramid, points: Measurements) -> Float[Tensor, "b m"]:
+        """Weights for few points in training: the posterior mean with the prior followed so far."""
+        phi = pyramid.at(points.row, points.column)
+        z, weight = points.z.to(phi.dtype), points.weight.to(phi.dtype)
+        prior = fit.Prior(self.prior_mean, self.prior_cov)
+        shape, rate = self.hyperprior[1]
+        return fit.shrunk(phi, z, prior, weight, beta=shape / rate)
 
     def set_calibration(self, *, noise: float = 1.0, model: float = 1.0, nees: float = 1.0) -> None:
         """Store the factors on the noise and model variances, and the paper's NEES factor."""

@@ -10,6 +10,7 @@ from deepbasis.data.sample import Sample, halve
 from deepbasis.data.sources import (
     Cropped,
     Halved,
+    Joined,
     Picked,
     Remembered,
     Source,
@@ -51,6 +52,12 @@ def test_frames_are_picked_evenly_and_halved():
     small = Halved(picked, 2)[1]
     assert small.image.shape == (3, 6, 8)
     assert torch.equal(small.depth, halve(halve(picked[1])).depth)
+
+
+def test_joined_frames_are_the_first_and_then_the_second():
+    both = Joined(Picked(Numbers(9), [7, 5]), Numbers(3))
+    assert [both.name(i) for i in range(len(both))] == ["n7", "n5", "n0", "n1", "n2"]
+    assert [float(both[i].depth[0, 0, 0]) for i in range(len(both))] == [8, 6, 1, 2, 3]
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Losses against torch's own distributions."""
 
+import math
+
 import pytest
 import torch
 from torch.distributions import Laplace
 
+from deepbasis import fit
 from deepbasis.data.training import Item
+from deepbasis.measurements import Measurements
 from deepbasis.model import Architecture, Network
-from deepbasis.train.loss import Loss, l1, laplace_nll
+from deepbasis.train import loss as train_loss
+from deepbasis.train.loss import Loss, l1, laplace_nll, thin
 
 
 @pytest.fixture
@@ -58,6 +63,42 @@ def test_images_weigh_the_same_so_batches_add_up(method):
     for i in range(2):
         parts = (part[i : i + 1] for part in (image, depth, sparse, empty, empty > 0))
         assert float(Loss(network)(Item(["x"], *parts))) == pytest.approx(float(both[i]), rel=1e-4)
+
+
+@torch.no_grad()
+def test_few_points_add_the_losses_of_their_fit_and_of_the_prior_alone(monkeypatch):
+    torch.manual_seed(0)
+    network = Network(Architecture()).double()
+    network.bases.eval()
+    layer = network.last
+    depth = torch.rand(2, 1, 32, 48).double() + 1
+    image = torch.randint(0, 255, (2, 3, 32, 48), dtype=torch.uint8)
+    empty = torch.zeros_like(depth)
+    item = Item(["a", "b"], image, depth, depth, empty, empty > 0)
+    monkeypatch.setattr(train_loss, "thin", lambda points: points)  # as few as there are
+    before = Loss(network)(item)
+    got = Loss(network, few=0.5)(item)
+    pyramid, points = layer.read(network.bases(image), depth)
+    phi = pyramid.at(points.row, points.column)
+    prior, (shape, rate) = fit.Prior(layer.prior_mean, layer.prior_cov), layer.hyperprior[1]
+    few = fit.posterior(phi, points.z, prior, beta=shape / rate).mean
+    for weights in (few, layer.prior_mean.expand_as(few)):
+        before += 0.5 * (points.z - (phi @ weights[..., None])[..., 0]).abs().mean(1)
+    torch.testing.assert_close(got, before, rtol=1e-6, atol=0)
+
+
+def test_points_are_thinned_to_every_order_of_magnitude():
+    torch.manual_seed(0)
+    place = torch.zeros(2000, 1000, dtype=torch.int64)
+    weight = torch.ones(2000, 1000)
+    weight[:, 500:] = 0  # padding
+    thinned = thin(Measurements(place, place, weight, weight)).weight
+    assert not thinned[:, 500:].any()
+    count = thinned.sum(1)
+    # The logarithm is uniform from 0 to ln 200, so the mean is (200 - 1) / ln 200.
+    assert float(count.mean()) == pytest.approx(199 / math.log(200), rel=0.1)
+    below = float((count < 200**0.5).float().mean())
+    assert below == pytest.approx(0.5, abs=0.05)
 
 
 def test_a_frame_without_depth_is_named():

@@ -131,11 +131,11 @@ def jitter(sample: Sample, strength: float, generator: torch.Generator) -> Sampl
     return sample._replace(image=image.round().clamp(0, 255).to(torch.uint8))
 
 
-def augment(sample: Sample, generator: torch.Generator) -> Sample:
+def augment(sample: Sample, generator: torch.Generator, strength: float = COLOUR_JITTER) -> Sample:
     """The paper's training transforms: a flip with probability 0.5 and a colour jitter of 0.02."""
     if torch.rand((), generator=generator) < FLIP_PROBABILITY:
         sample = flip(sample)
-    return jitter(sample, COLOUR_JITTER, generator)
+    return jitter(sample, strength, generator)
 
 
 def seeded(seed: int, *numbers: int) -> torch.Generator:

@@ -96,6 +96,26 @@ class Picked:
 
 
 @dataclass(frozen=True)
+class Joined:
+    """The frames of one source, then those of another."""
+
+    first: Frames
+    second: Frames
+
+    def __len__(self) -> int:
+        return len(self.first) + len(self.second)
+
+    def __getitem__(self, index: int) -> Sample:
+        beyond = index - len(self.first)
+        return self.first[index] if beyond < 0 else self.second[beyond]
+
+    def name(self, index: int) -> str:
+        """Name of a frame, without reading it."""
+        beyond = index - len(self.first)
+        return self.first.name(index) if beyond < 0 else self.second.name(beyond)
+
+
+@dataclass(frozen=True)
 class Cropped:
     """The bottom centre of larger frames, where a LiDAR measures; smaller ones stay as they are."""
 

@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor
 from torch.utils.data import default_collate
 
-from deepbasis.data.sample import Frames, Sample, augment, seeded
+from deepbasis.data.sample import COLOUR_JITTER, Frames, Sample, augment, seeded
 from deepbasis.latent import measured
 from deepbasis.scaffold import scaffold
 from deepbasis.shapes import Bool, Float, UInt8
@@ -72,6 +72,7 @@ class TrainingSet:
         drop: probability that a frame's input points are withheld.
         depth_input: whether the network sees points; without it none are scaffolded.
         seed, epoch: another of either draws other points.
+        jitter: of the colours, see `augment`.
     """
 
     frames: Frames
@@ -81,13 +82,14 @@ class TrainingSet:
     depth_input: bool = False
     seed: int = 0
     epoch: int = 0
+    jitter: float = COLOUR_JITTER
 
     def __len__(self) -> int:
         return len(self.frames)
 
     def __getitem__(self, index: int) -> Item:
         generator = seeded(self.seed, self.epoch, index)
-        sample = augment(self.frames[index], generator)
+        sample = augment(self.frames[index], generator, self.jitter)
         seen = _choose(sample, self.input_points, generator)
         if self.fit_points == "same":
             fitted = seen

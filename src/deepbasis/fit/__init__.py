@@ -17,7 +17,7 @@ from deepbasis.fit import local
 from deepbasis.fit.calibration import laplace_factor, match_nees, nees, two_term
 from deepbasis.fit.evidence import evidence
 from deepbasis.fit.kernel import Kernel
-from deepbasis.fit.linear import JitterWarning, Posterior, ml, posterior
+from deepbasis.fit.linear import JitterWarning, Posterior, ml, posterior, shrunk
 from deepbasis.fit.local_learn import Frame, learn_kernel, log_likelihood, search_kernel
 from deepbasis.fit.prior import Gamma, Hyperprior, Prior, WeightSample, fit_gamma
 
@@ -41,5 +41,6 @@ __all__ = [
     "nees",
     "posterior",
     "search_kernel",
+    "shrunk",
     "two_term",
 ]

@@ -213,6 +213,24 @@ def ml(
     return _pack(points.detach(), mean, root, flat, 1 / noise, log_evidence).to(phi.dtype)
 
 
+def shrunk(
+    phi: Float[Tensor, "*b n m"],
+    z: Float[Tensor, "*b n"],
+    prior: Prior,
+    weight: Float[Tensor, "*b n"] | None = None,
+    *,
+    beta: float | Tensor,
+) -> Float[Tensor, "*b m"]:
+    """Mean of `posterior` at alpha = 1, differentiable: weights for few points, or none."""
+    points = check_points(phi, z, weight)
+    start, root = prior.mean.to(points.phi), prior.root.to(points.phi)
+    gram, right = _normal_equations(points, points.z - points.phi @ start)
+    eye = torch.eye(len(start), dtype=root.dtype, device=root.device)
+    chol = torch.linalg.cholesky(eye + beta * (root.mT @ gram @ root))
+    u = torch.cholesky_solve(beta * (root.mT @ right), chol)
+    return (start + (root @ u)[..., 0]).to(phi.dtype)
+
+
 def residual(points: Points, mean: Float[Tensor, "*b m"]) -> Float[Tensor, "*b n"]:
     """z minus the prediction by these weights."""
     return points.z - (points.phi @ mean[..., None])[..., 0]

@@ -27,6 +27,10 @@ class TrainConfig:
     """Folder of the data set, or NYU's .mat file."""
     frames: int | None = None
     """Use only so many frames; of rooms and roads, render so many (100 by default)."""
+    also: Literal["rooms", "roads"] | None = None
+    """Rendered frames to mix in, of the size of the others."""
+    also_frames: int = 200
+    """How many of them."""
     size: tuple[int, int] | None = None
     """Height and width of rendered frames."""
     halvings: int = 0
@@ -53,6 +57,10 @@ class TrainConfig:
     """Probability that a frame's input points are withheld from the network."""
     fit_points: str = "same"
     """Points that the fit uses: the same, or others, disjoint from them, as 2000."""
+    few: float = 0.0
+    """Weight of two more losses of a fit: with up to 200 of its points, and with none at all."""
+    jitter: float = 0.02
+    """Of colours in training: brightness, contrast and saturation change by 1 +- so much."""
     errors: Literal["local", "independent"] = "local"
     """How the trained fit takes the errors of pixels; training itself takes them independent."""
     epochs: int | None = None
@@ -101,6 +109,10 @@ class TrainConfig:
             )
         if not 0 <= self.input_drop <= 1:
             raise ValueError(f"--input-drop {self.input_drop} must be between 0 and 1")
+        if not (0 <= self.jitter < 1 and self.few >= 0):
+            raise ValueError(
+                f"--jitter {self.jitter} must be between 0 and 1, --few {self.few} not negative"
+            )
         if not (self.lr > 0 and self.clip > 0):
             raise ValueError(f"--lr {self.lr} and --clip {self.clip} must be above 0")
         self._check_points()

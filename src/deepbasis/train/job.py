@@ -12,7 +12,7 @@ from lightning_fabric import Fabric
 
 from deepbasis import latent
 from deepbasis.data.sample import Frames, seeded
-from deepbasis.data.sources import Remembered, Source, fingerprint, hold_back
+from deepbasis.data.sources import Joined, Remembered, Source, fingerprint, hold_back
 from deepbasis.model import Architecture, Completer, Network, load_tensors
 from deepbasis.nets import ConvHead, load_encoder_weights
 from deepbasis.train.config import TrainConfig
@@ -146,10 +146,16 @@ def _open_frames(config: TrainConfig) -> tuple[Frames, Frames]:
     source = Source(
         config.data, config.root, config.frames, config.size, config.halvings, config.seed
     )
-    frames = source.open("train")
-    if config.cache:
-        frames = Remembered(frames, config.workers)
-    return hold_back(frames, config.held_back)
+    kept, held = hold_back(_remembered(source.open("train"), config), config.held_back)
+    if config.also is None:
+        return kept, held
+    height, width = kept[0].image.shape[1:]
+    more = Source(config.also, None, config.also_frames, (height, width), seed=config.seed)
+    return Joined(kept, _remembered(more.open("train"), config)), held
+
+
+def _remembered(frames: Frames, config: TrainConfig) -> Frames:
+    return Remembered(frames, config.workers) if config.cache else frames
 
 
 def _mean_log_depth(frames: Frames) -> float:

@@ -69,7 +69,7 @@ def run(job: Job, record: Record) -> State:
     schedule, network = job.schedule, make_network(job, 0)
     adam = torch.optim.Adam(network.parameters(), job.config.lr, fused=True)
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a tenth faster
-    loss_of = Loss(network, mixed=job.config.mixed_precision)
+    loss_of = Loss(network, mixed=job.config.mixed_precision, few=job.config.few)
     module, optimiser = job.fabric.setup(loss_of, adam)
     state, saved = State(), time.monotonic()
     if job.config.resume:
@@ -120,7 +120,7 @@ def load(job: Job, epoch: int, done: int) -> Iterator[list[Item]]:
     config, fabric = job.config, job.fabric
     frames = TrainingSet(
         job.frames, config.input_points, config.fit_points, config.input_drop,
-        config.input == "rgbd", config.seed, epoch,
+        config.input == "rgbd", config.seed, epoch, config.jitter,
     )  # fmt: skip
     order = batches(
         len(frames), config.batch, seed=config.seed, epoch=epoch, rank=fabric.global_rank,

@@ -9,8 +9,12 @@ from torch import Tensor, nn
 from deepbasis import latent
 from deepbasis.data.training import Item
 from deepbasis.layer import BasisFit
+from deepbasis.measurements import Measurements
 from deepbasis.model import Network
 from deepbasis.shapes import Bool, Float
+
+# Largest number of points of the fit that trains for few.
+MOST_FEW = 200
 
 
 def l1(
@@ -41,11 +45,12 @@ class Loss(nn.Module):
     Args:
         network: to be trained.
         mixed: compute its bases in bfloat16; what comes after them stays exact.
+        few: weight of the losses of a fit to few points and to none, with the prior so far.
     """
 
-    def __init__(self, network: Network, *, mixed: bool = False) -> None:
+    def __init__(self, network: Network, *, mixed: bool = False, few: float = 0.0) -> None:
         super().__init__()
-        self.network, self.mixed = network, mixed
+        self.network, self.mixed, self.few = network, mixed, few
 
     def forward(self, item: Item) -> Float[Tensor, "b"]:
         """Loss of each image of a batch; images weigh the same whatever they measured."""
@@ -59,6 +64,30 @@ class Loss(nn.Module):
             bases = net.bases(item.image, *filled)
         bases = [basis.to(item.depth.dtype) for basis in bases]
         if isinstance(last, BasisFit):
-            return l1(last.mean(bases, item.sparse), z, known)
+            return self._of_fit(last, bases, item.sparse, z, known)
         mean, var = last(bases, (z.shape[2], z.shape[3]))
         return laplace_nll(mean, var, z, known) if last.variance else l1(mean, z, known)
+
+    def _of_fit(
+        self, last: BasisFit, bases: list[Tensor], sparse: Tensor, z: Tensor, known: Tensor
+    ) -> Float[Tensor, "b"]:
+        pyramid, points = last.read(bases, sparse)
+        post = last.posterior(pyramid, points)
+
+        def loss(weights: Tensor) -> Tensor:
+            return l1(pyramid.combine(weights)[:, None], z, known)
+
+        if self.few == 0:
+            return loss(post.mean)
+        last.follow(post)
+        few = last.shrunk(pyramid, thin(points))
+        none = last.prior_mean.expand_as(few)
+        return loss(post.mean) + self.few * (loss(few) + loss(none))
+
+
+def thin(points: Measurements) -> Measurements:
+    """Keep about 1 to `MOST_FEW` points of each image; each order of magnitude is as likely."""
+    count = (points.weight > 0).sum(1, keepdim=True)
+    share = MOST_FEW ** torch.rand_like(count, dtype=points.weight.dtype) / count
+    keep = torch.rand_like(points.weight) < share
+    return points._replace(weight=points.weight * keep)
