@@ -6,7 +6,7 @@ STAMP := $(VENV)/installed
 
 .PHONY: demo test test-all lint bench clean
 
-demo: $(STAMP)  ## fit the built-in example and write demo.png
+demo: $(STAMP)  ## complete the built-in example and write demo.png
 	$(BIN)/deepbasis demo
 
 test: $(STAMP)  ## the tests that take seconds

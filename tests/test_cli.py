@@ -18,15 +18,22 @@ def run(monkeypatch, *arguments: str) -> int:
     return 0
 
 
+def table(said: str) -> list[list[float]]:
+    """Points, MAE, RMSE and coverage in per cent that the demo printed."""
+    rows = [line.split() for line in said.splitlines()[2:6]]
+    return [[float(row[i].strip("%")) for i in (0, 1, 3, 5)] for row in rows]
+
+
 def test_demo_prints_error_and_coverage_and_writes_a_picture(monkeypatch, capsys, tmp_path):
     out = tmp_path / "picture.png"
     assert run(monkeypatch, "demo", "--out", str(out)) == 0
-    said = capsys.readouterr().out
-    assert "40 points" in said
-    coverage = float(said.split("holds the true depth at ")[1].split("%")[0])
-    error = float(said.split("MAE ")[1].split(" m")[0])
-    assert 80 < coverage < 100
-    assert 0 < error < 0.2
+    rows = table(capsys.readouterr().out)
+    assert [row[0] for row in rows] == [500, 50, 5, 0]
+    errors = [row[1] for row in rows]
+    assert errors == sorted(errors)  # points help
+    assert errors[0] < 0.1
+    assert all(mae < rmse for _, mae, rmse, _ in rows)
+    assert all(70 < coverage <= 100 for *_, coverage in rows)
     picture = image.imread(out)
     assert picture.shape[1] > 800
     assert picture.std() > 0.05
@@ -37,7 +44,7 @@ def test_same_seed_same_numbers_other_seed_other_numbers(monkeypatch, capsys, tm
     said = []
     for seed in ("3", "3", "4"):
         run(monkeypatch, "demo", "--out", str(tmp_path / "x.png"), "--seed", seed)
-        said.append(capsys.readouterr().out)
+        said.append(table(capsys.readouterr().out))
     assert said[0] == said[1] != said[2]
 
 

@@ -377,3 +377,31 @@ def test_a_followed_prior_forgets_its_start_and_finds_mean_spread_and_noise():
     torch.testing.assert_close(spread, torch.tensor([0.5, 0.1, 0.2]), rtol=0.3, atol=0)
     shape, rate = layer.hyperprior[1].tolist()
     assert rate / shape == pytest.approx(0.01, rel=0.1)
+
+
+def test_the_local_mean_of_training_is_universal_kriging_and_has_its_gradient():
+    g = torch.Generator().manual_seed(4)
+    kernel = fit.Kernel(0.3, 0.5, 0.05, 1.5)
+    layer = BasisFit(3)
+    layer.set_local(kernel)
+    bases = torch.rand(1, 3, 8, 10, generator=g).double().requires_grad_()
+    guide = torch.rand(1, 3, 8, 10, generator=g).double()
+    sparse = torch.zeros(1, 1, 8, 10).double()
+    sparse.view(-1)[torch.randperm(80, generator=g)[:10]] = 1 + torch.rand(10, generator=g).double()
+    mean = layer.mean_locally(*layer.read(bases, sparse), guide)
+    row, column = torch.meshgrid(torch.arange(8), torch.arange(10), indexing="ij")
+    place = torch.cat([torch.stack([row, column]) / 10, kernel.colour * guide[0]]).flatten(1).mT
+    distance = torch.cdist(place, place) * 3**0.5 / kernel.length
+    cov = (1 + distance) * (-distance).exp()
+    at = sparse.flatten().nonzero()[:, 0]
+    phi = torch.cat([torch.ones(1, 80), bases[0].flatten(1)]).mT
+    inverse = (cov[at][:, at] + kernel.nugget * torch.eye(10)).inverse()
+    z, near = sparse.flatten()[at].log(), phi[at]
+    weights = torch.linalg.solve(near.mT @ inverse @ near, near.mT @ inverse @ z)
+    want = phi @ weights + cov[:, at] @ inverse @ (z - near @ weights)
+    torch.testing.assert_close(mean.flatten(), want, rtol=1e-5, atol=1e-5)
+    probe = torch.rand(80, generator=g).double()
+    ours, theirs = (
+        torch.autograd.grad((probe * out.flatten()).sum(), bases)[0] for out in (mean, want)
+    )
+    torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)

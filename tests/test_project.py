@@ -43,7 +43,7 @@ TRAIN_LAYERS = [
 REPRODUCE_LAYERS = [
     "config", "noise_term", "gallery", "paper", "claims", "plan", "cells", "pages", "figures",
     "tables", "sparsity", "curves", "nees", "bounds", "qualitative", "prior", "runtime", "shift",
-    "variances", "neighbours", "run",
+    "variances", "neighbours", "showcase", "run",
 ]  # fmt: skip
 
 
@@ -93,7 +93,8 @@ def test_public_names_are_guarded():
     assert sorted(fit.__all__) == [
         "Frame", "Gamma", "Hyperprior", "JitterWarning", "Kernel", "Posterior", "Prior",
         "WeightSample", "evidence", "fit_gamma", "laplace_factor", "learn_kernel", "local",
-        "log_likelihood", "match_nees", "ml", "nees", "posterior", "search_kernel", "two_term",
+        "log_likelihood", "match_nees", "ml", "nees", "posterior", "search_kernel", "shrunk",
+        "two_term",
     ]  # fmt: skip
     assert sorted(metrics.__all__) == [
         "CONVENTIONS", "Calibration", "Laplace", "Shape", "Sparsification", "StudentT", "Tally",

@@ -16,11 +16,11 @@ from deepbasis.train.config import TrainConfig, read_preset
 
 
 def demo(out: Path = Path("demo.png"), seed: int = 0) -> None:
-    """Fit the built-in example: depth and error bars of a wall with a step, from 40 points.
+    """Complete the built-in example: a room from 500, 50, 5 and no points.
 
     Args:
         out: Picture to write (.png, .pdf or .svg).
-        seed: Another seed draws other points and other noise.
+        seed: Another seed draws other points.
     """
     if out.suffix not in (".png", ".pdf", ".svg"):
         raise ValueError(f"--out {out} does not end in .png, .pdf or .svg; name a picture file")

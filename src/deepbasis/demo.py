@@ -1,125 +1,100 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The built-in example: a slanted wall with a step in it, from 40 noisy points.
+"""The built-in example: a room that no model was trained on, from 500, 50, 5 and no points."""
 
-No network yet: the bases are made by hand, smooth powers and an edge, as a network would find them
-in an image. Everything after them is the real thing.
-"""
-
-import math
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
-from deepbasis import fit, latent, metrics
-from deepbasis.layer import BasisFit
-from deepbasis.plots import save
-from deepbasis.shapes import Float
+from deepbasis import metrics, model, sparse
+from deepbasis.completion import Completion
+from deepbasis.data.sample import Sample
+from deepbasis.data.samples import packaged
+from deepbasis.plots import save, show_map, show_points
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SIZE = (120, 160)
-POINTS = 40
-NOISE = 0.02
+MODEL = "indoor"
+POINTS = ("500", "50", "5", "0")
 LEVEL = 0.9
 
 
 @dataclass(frozen=True)
-class Scene:
-    """True depth, measured depth (0 where there is none), and bases to fit."""
+class Case:
+    """A frame with some points, what was made of it, and how long that took."""
 
-    depth_m: Float[Tensor, "1 1 h w"]
-    sparse_m: Float[Tensor, "1 1 h w"]
-    bases: Float[Tensor, "1 c h w"]
+    sample: Sample
+    answer: Completion
+    seconds: float
 
+    @classmethod
+    def of(cls, completer: model.Completer, frame: Sample, points: str, seed: int) -> "Case":
+        """Draw points by a pattern, or take the frame's own for "sensor", and complete them."""
+        draw = torch.Generator().manual_seed(seed)
+        if points != "sensor":
+            measured = sparse.parse(points)(frame.depth, frame.image, frame.intrinsics, draw)
+            frame = frame._replace(sparse=measured)
+        start = time.perf_counter()
+        answer = completer.complete(frame.image.permute(1, 2, 0).numpy(), frame.sparse[0].numpy())
+        return cls(frame, answer, time.perf_counter() - start)
 
-def make_scene(seed: int = 0) -> Scene:
-    """A wall from 2 to 5 m whose right part stands 30 % nearer, measured with 2 % noise."""
-    generator = torch.Generator().manual_seed(seed)
-    height, width = SIZE
-    y, x = torch.meshgrid(
-        torch.linspace(-1, 1, height), torch.linspace(-1, 1, width), indexing="ij"
-    )
-    edge = x + 0.15 * y - 0.2
-    depth = (3.5 + y + 0.5 * x) * torch.where(edge > 0, 0.7, 1.0)
-    z = depth.log() + NOISE * torch.randn(SIZE, generator=generator)
-    sparse = torch.zeros(height * width)
-    chosen = torch.randperm(height * width, generator=generator)[:POINTS]
-    sparse[chosen] = latent.to_depth(z).flatten()[chosen]
-    step = torch.sigmoid(edge / 0.02)
-    powers = [y**i * x**j for i in range(4) for j in range(4 - i) if i + j > 0]
-    bases = torch.stack([step, step * x, step * y, *powers])
-    return Scene(depth[None, None], sparse.view(1, 1, height, width), bases[None])
-
-
-def make_layer(channels: int) -> BasisFit:
-    """An untrained layer with a prior made by hand: depths around 3 m."""
-    layer = BasisFit(channels).eval()
-    mean = torch.zeros(channels + 1)
-    mean[0] = math.log(3)
-    layer.set_prior(fit.Prior(mean, torch.diag(torch.full((channels + 1,), 0.3).square())))
-    return layer
+    @cached_property
+    def errors(self) -> tuple[float, float, float]:
+        """MAE and RMSE in metres, and the share of pixels whose interval holds the truth."""
+        true, depth = self.sample.depth[0], torch.from_numpy(self.answer.depth)
+        low, high = (torch.from_numpy(bound) for bound in self.answer.interval(LEVEL))
+        scores = (metrics.mae(depth, true), metrics.rmse(depth, true))
+        return *map(float, scores), float(metrics.coverage(low, high, true))
 
 
 def run(out: Path, seed: int = 0) -> None:
-    """Fit, print error and coverage, and write the picture."""
-    scene = make_scene(seed)
-    layer = make_layer(scene.bases.shape[1])
-    mean, model_var, noise_var = layer(scene.bases, scene.sparse_m)
-    var = model_var + noise_var
-    depth = latent.to_depth(mean)
-    low, high = latent.interval(mean, var, LEVEL)
-    covered = metrics.coverage(low, high, scene.depth_m)
-    print(f"{POINTS} points, {layer.channels + 1} bases, {SIZE[0]} x {SIZE[1]} pixels")
-    print(f"depth error      MAE {metrics.mae(depth, scene.depth_m):.3f} m, "
-          f"RMSE {metrics.rmse(depth, scene.depth_m):.3f} m")  # fmt: skip
-    print(
-        f"noise            {100 * noise_var.mean().sqrt():.1f} % of depth (true: {100 * NOISE} %)"
-    )
-    print(f"{LEVEL:.0%} interval     holds the true depth at {covered:.1%} of the pixels")
-    figure = draw(scene, mean, var)
-    save(figure, out)
-    print(f"picture          {out}")
+    """Complete, print error, coverage and time, and write the picture."""
+    room, completer = packaged("rooms")[0], model.load(MODEL)
+    Case.of(completer, room, "0", seed)  # the first call of all is slower than the others
+    height, width = room.image.shape[1:]
+    print(f"a rendered room, {height} x {width} pixels, completed by the model {MODEL!r}")
+    print(f"points       MAE      RMSE  {LEVEL:.0%} interval      time")
+    cases = []
+    for points in POINTS:
+        case = Case.of(completer, room, points, seed)
+        mae, rmse, held = case.errors
+        print(
+            f"{points:>6} {mae:7.3f} m {rmse:7.3f} m  holds {held:6.1%} {case.seconds:7.2f} s",
+            flush=True,
+        )
+        cases.append(case)
+    save(draw(cases), out)
+    print(f"picture: {out}")
 
 
-def draw(scene: Scene, mean: Tensor, var: Tensor) -> "Figure":
-    """Points, depth, error bar and error as maps, and one row of pixels with its 90 % band."""
+def draw(cases: Sequence[Case], *, with_image: bool = True) -> "Figure":
+    """For each case the image with its points, depth, std and true error.
+
+    The std and the error of a case share a scale.
+    """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 5.6), layout="constrained")
-    grid = figure.subplot_mosaic([["points", "depth", "std", "error"], ["row"] * 4])
-    depth, std = latent.to_depth(mean)[0, 0], latent.std(mean, var)[0, 0]
-    true = scene.depth_m[0, 0]
-    bounds = {"vmin": float(true.min()), "vmax": float(true.max())}
-    error = (depth - true).abs()
-    largest = {"vmin": 0.0, "vmax": float(error.quantile(0.99))}
-    _map(grid["points"], true, f"truth and {POINTS} points (m)", "viridis", bounds)
-    row, column = latent.measured(scene.sparse_m[0, 0]).nonzero().mT.numpy()
-    grid["points"].scatter(column, row, c="white", s=14, edgecolors="black", linewidths=0.6)
-    _map(grid["depth"], depth, "depth (m)", "viridis", bounds)
-    _map(grid["std"], std, "std (m)", "magma", largest)
-    _map(grid["error"], error, "true error (m)", "magma", largest)
-    _slice(grid["row"], scene, mean[0, 0], var[0, 0], SIZE[0] // 2)
+    height, width = cases[0].sample.image.shape[1:]
+    columns = 3 + with_image
+    size = (3.3 * columns, (2.7 * height / width + 0.6) * len(cases))
+    figure = Figure(figsize=size, layout="constrained")
+    for case, axes in zip(cases, figure.subplots(len(cases), columns, squeeze=False), strict=True):
+        true = torch.where(case.sample.mask, case.sample.depth, torch.nan)[0]
+        near, far = true.nanquantile(torch.tensor([0.01, 0.99])).tolist()
+        depth, std = (torch.from_numpy(x) for x in (case.answer.depth, case.answer.std))
+        error = (depth - true).abs()
+        largest = (0.0, float(error.nanquantile(0.98)))
+        mae, _, held = case.errors
+        count = len(case.answer.points)
+        if with_image:
+            show_points(axes[0], case.sample, (near, far))
+        title = "depth (m)" if with_image else f"depth (m) from {count} points"
+        show_map(axes[-3], depth, title, "turbo", (near, far))
+        show_map(axes[-2], std, f"std (m); interval holds {held:.0%}", "magma", largest)
+        show_map(axes[-1], error, f"true error (m); mean {mae:.2f}", "magma", largest)
     return figure
-
-
-def _map(ax: "Axes", values: Tensor, title: str, colours: str, bounds: dict[str, float]) -> "Axes":
-    shown = ax.imshow(values.numpy(), cmap=colours, vmin=bounds["vmin"], vmax=bounds["vmax"])
-    ax.figure.colorbar(shown, ax=ax, shrink=0.8)
-    ax.set(title=title, xticks=[], yticks=[])
-    return ax
-
-
-def _slice(ax: "Axes", scene: Scene, mean: Tensor, var: Tensor, row: int) -> "Axes":
-    low, high = (bound.numpy() for bound in latent.interval(mean[row], var[row], LEVEL))
-    column = range(SIZE[1])
-    ax.fill_between(column, low, high, color="tab:blue", alpha=0.25, label=f"{LEVEL:.0%} interval")
-    ax.plot(column, latent.to_depth(mean[row]).numpy(), color="tab:blue", label="depth (median)")
-    ax.plot(column, scene.depth_m[0, 0, row].numpy(), color="black", lw=1, label="truth")
-    ax.set(xlabel="column", ylabel="depth (m)", title=f"row {row}", xlim=(0, SIZE[1] - 1))
-    ax.legend(loc="upper right")
-    return ax

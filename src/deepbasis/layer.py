@@ -194,6 +194,21 @@ class BasisFit(nn.Module):
         prediction = Prediction(mean, model_factor * model_var, noise_var)
         return Explained(prediction, post, points, frame)
 
+    def mean_locally(
+        self, pyramid: Pyramid, points: Measurements, guide: Float[Tensor, "b c h w"]
+    ) -> Float[Tensor, "b 1 h w"]:
+        """`mean` with local errors, for training: a flat prior, and gradients reach the bases."""
+        frame = self.whiten(pyramid, points, list(guide))
+        weights = fit.ml(*frame.news[:3]).mean
+        left = frame.z - (frame.phi @ weights[..., None])[..., 0]
+        plain, parts = pyramid.combine(weights), []
+        for i, image in enumerate(guide):
+            field = local.Field.of(self.kernel, frame.x[i], pyramid.size, image, frame.weight[i])
+            near, b, _ = field.rows(0, pyramid.size[0])
+            known = torch.nn.functional.pad(left[i], (0, field.k))
+            parts.append(plain[i] + local.combine(near, b, known[:, None]).view_as(plain[i]))
+        return torch.stack(parts)[:, None]
+
     def shape(self, prediction: Prediction) -> latent.Shape:
         """How the errors of a prediction are distributed, pixel by pixel.
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 Target = Literal[
     "noise-term", "worlds", "mid", "low", "sparsity", "curves", "bounds", "shift", "nees", "prior",
-    "runtime", "qualitative", "variances", "neighbours",
+    "runtime", "qualitative", "variances", "neighbours", "showcase",
 ]  # fmt: skip
 
 
@@ -44,7 +44,7 @@ class Plan:
     """Of `shift`: frames of another domain. With --data rooms it is NYU, with roads and vkitti2
     KITTI, with nyu and kitti any folder of rgb/ and depth/."""
     with_images: bool = False
-    """Of `qualitative`: draw photographs and true depth of real data sets too."""
+    """Of `qualitative` and `showcase`: draw photographs and true depth of real data sets too."""
 
     @property
     def held_back(self) -> int:

@@ -62,7 +62,9 @@ class TrainConfig:
     jitter: float = 0.02
     """Of colours in training: brightness, contrast and saturation change by 1 +- so much."""
     errors: Literal["local", "independent"] = "local"
-    """How the trained fit takes the errors of pixels; training itself takes them independent."""
+    """How the trained fit takes the errors of pixels."""
+    through: Literal["independent", "local"] = "independent"
+    """How training itself takes them; local goes on from the kernel of --init."""
     epochs: int | None = None
     """Passes over the frames; by default the paper's for the method, 20 or 30."""
     batch: int = 4
@@ -109,6 +111,8 @@ class TrainConfig:
             )
         if not 0 <= self.input_drop <= 1:
             raise ValueError(f"--input-drop {self.input_drop} must be between 0 and 1")
+        if self.through == "local" and (self.init is None or self.few > 0):
+            raise ValueError("--through local needs the kernel of a model, --init, and no --few")
         if not (0 <= self.jitter < 1 and self.few >= 0):
             raise ValueError(
                 f"--jitter {self.jitter} must be between 0 and 1, --few {self.few} not negative"

@@ -13,6 +13,7 @@ from lightning_fabric import Fabric
 from deepbasis import latent
 from deepbasis.data.sample import Frames, seeded
 from deepbasis.data.sources import Joined, Remembered, Source, fingerprint, hold_back
+from deepbasis.layer import BasisFit
 from deepbasis.model import Architecture, Completer, Network, load_tensors
 from deepbasis.nets import ConvHead, load_encoder_weights
 from deepbasis.train.config import TrainConfig
@@ -116,7 +117,7 @@ def make_network(job: Job, training: int) -> Network:
 
 
 def _start_from(network: Network, path: Path) -> None:
-    """Take over the weights of another model's basis network."""
+    """Take over another model's basis network, and its kernel of local errors."""
     other = Completer.load(path)
     try:
         network.bases.load_state_dict(other.networks[0].bases.state_dict())
@@ -125,6 +126,8 @@ def _start_from(network: Network, path: Path) -> None:
             f"--init {path} holds another network: {other.architecture}; choose the same encoder "
             "and input"
         ) from None
+    if isinstance(network.last, BasisFit) and isinstance(other.networks[0].last, BasisFit):
+        network.last.local.copy_(other.networks[0].last.local)
 
 
 def _check_folder(config: TrainConfig, fabric: Fabric) -> None:

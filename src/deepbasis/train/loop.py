@@ -69,7 +69,9 @@ def run(job: Job, record: Record) -> State:
     schedule, network = job.schedule, make_network(job, 0)
     adam = torch.optim.Adam(network.parameters(), job.config.lr, fused=True)
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a tenth faster
-    loss_of = Loss(network, mixed=job.config.mixed_precision, few=job.config.few)
+    loss_of = Loss(
+        network, mixed=job.config.mixed_precision, few=job.config.few, through=job.config.through
+    )
     module, optimiser = job.fabric.setup(loss_of, adam)
     state, saved = State(), time.monotonic()
     if job.config.resume:

@@ -8,9 +8,10 @@ from torch import Tensor, nn
 
 from deepbasis import latent
 from deepbasis.data.training import Item
-from deepbasis.layer import BasisFit
+from deepbasis.layer import BasisFit, Errors
 from deepbasis.measurements import Measurements
 from deepbasis.model import Network
+from deepbasis.pyramid import Pyramid
 from deepbasis.shapes import Bool, Float
 
 # Largest number of points of the fit that trains for few.
@@ -45,12 +46,20 @@ class Loss(nn.Module):
     Args:
         network: to be trained.
         mixed: compute its bases in bfloat16; what comes after them stays exact.
+        through: the errors that a fit takes for granted while it is trained.
         few: weight of the losses of a fit to few points and to none, with the prior so far.
     """
 
-    def __init__(self, network: Network, *, mixed: bool = False, few: float = 0.0) -> None:
+    def __init__(
+        self,
+        network: Network,
+        *,
+        mixed: bool = False,
+        few: float = 0.0,
+        through: Errors = "independent",
+    ) -> None:
         super().__init__()
-        self.network, self.mixed, self.few = network, mixed, few
+        self.network, self.mixed, self.few, self.through = network, mixed, few, through
 
     def forward(self, item: Item) -> Float[Tensor, "b"]:
         """Loss of each image of a batch; images weigh the same whatever they measured."""
@@ -64,14 +73,17 @@ class Loss(nn.Module):
             bases = net.bases(item.image, *filled)
         bases = [basis.to(item.depth.dtype) for basis in bases]
         if isinstance(last, BasisFit):
-            return self._of_fit(last, bases, item.sparse, z, known)
+            pyramid, points = last.read(bases, item.sparse)
+            if self.through == "local":
+                guide = item.image.to(z.dtype) / 255
+                return l1(last.mean_locally(pyramid, points, guide), z, known)
+            return self._of_fit(last, pyramid, points, z, known)
         mean, var = last(bases, (z.shape[2], z.shape[3]))
         return laplace_nll(mean, var, z, known) if last.variance else l1(mean, z, known)
 
     def _of_fit(
-        self, last: BasisFit, bases: list[Tensor], sparse: Tensor, z: Tensor, known: Tensor
+        self, last: BasisFit, pyramid: Pyramid, points: Measurements, z: Tensor, known: Tensor
     ) -> Float[Tensor, "b"]:
-        pyramid, points = last.read(bases, sparse)
         post = last.posterior(pyramid, points)
 
         def loss(weights: Tensor) -> Tensor:

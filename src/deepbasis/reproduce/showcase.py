@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the models that come with the package make of test frames, their failures among them."""
+
+from deepbasis import model
+from deepbasis.demo import Case, draw
+from deepbasis.reproduce.cells import source_of
+from deepbasis.reproduce.config import Plan
+from deepbasis.reproduce.pages import write_figure
+
+MODELS = {
+    "rooms": "indoor", "nyu": "indoor", "roads": "outdoor", "kitti": "outdoor", "vkitti2": "outdoor"
+}  # fmt: skip
+INDOOR = ("5%", "500", "lidar16", "tof8x8", "features300", "50", "5", "0")
+POINTS = {
+    "rooms": INDOOR,
+    "nyu": INDOOR,
+    "roads": ("lidar64", "lidar16", "500", "50", "5", "0"),
+    "vkitti2": ("lidar64", "lidar16", "500", "50", "5", "0"),
+    "kitti": ("sensor", "500", "50", "0"),
+}
+# Rows of one figure.
+ROWS = 4
+# Failures are looked for among so many frames, with so many points.
+SEARCHED, WITH = 24, "50"
+
+
+def write(plan: Plan, command: str) -> None:
+    """Draw some frames, evenly spread, at many kinds of points, and the two that went worst."""
+    completer, frames = model.load(MODELS[plan.data]), source_of(plan).open("test")
+    with_image = plan.with_images or plan.data in ("rooms", "roads")
+    words = POINTS[plan.data]
+    cases = [
+        Case.of(completer, frames[index * len(frames) // len(words)], points, plan.seed)
+        for index, points in enumerate(words)
+    ]
+    for start in range(0, len(cases), ROWS):
+        figure = draw(cases[start : start + ROWS], with_image=with_image)
+        write_figure(plan, f"cases-{1 + start // ROWS}", figure)
+    count = min(SEARCHED, len(frames))
+    tried = [
+        Case.of(completer, frames[index * len(frames) // count], WITH, plan.seed)
+        for index in range(count)
+    ]
+    worst = max(tried, key=lambda case: case.errors[0])
+    boldest = min(tried, key=lambda case: case.errors[2])
+    write_figure(plan, "failures", draw([worst, boldest], with_image=with_image))
+    print(f"made by {command}")
