@@ -178,7 +178,7 @@ def evaluate(
     """Score models, and completers without a network, on a data set's test frames.
 
     Args:
-        models: Model files, or folders of trainings.
+        models: Names of models that come with the package, files, or folders of trainings.
         data: Data set. rooms and roads are rendered; a folder holds rgb/ and depth/.
         root: Folder of the data set, or NYU's .mat file.
         frames: Use only so many frames; of rooms and roads, render so many (100 by default).

@@ -25,7 +25,7 @@ from deepbasis.data.training import parse_points
 from deepbasis.latent import LAPLACE, Shape
 from deepbasis.layer import Errors
 from deepbasis.metrics import CONVENTIONS, Tally, confidence
-from deepbasis.model import Completer, Variance
+from deepbasis.model import Completer, Variance, load
 from deepbasis.prediction import Prediction
 from deepbasis.shapes import Float, UInt8
 from deepbasis.sparse import Pattern
@@ -112,7 +112,7 @@ def open_methods(
         taken.add(name)
         for reading in readings:
             label = " ".join([name, *filter(None, reading)])
-            found[label] = model_method(Completer.load(file).assume(*reading))
+            found[label] = model_method(load(path).assume(*reading))
     return found | {name: classical_method(name) for name in classics}
 
 

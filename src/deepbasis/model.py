@@ -248,8 +248,11 @@ def load(name: Path | str) -> Completer:
     known = sorted(file.stem for file in WEIGHTS.glob("*.safetensors"))
     if str(name) not in known:
         near = difflib.get_close_matches(str(name), known, 1, 0)
-        guess = f"did you mean {near[0]!r}? Known are {', '.join(known)}" if near else "none is"
-        raise ValueError(f"no model {str(name)!r} comes with deepbasis: {guess}; or pass a file")
+        guess = f"did you mean {near[0]!r}? Models are" if near else "models are"
+        raise ValueError(
+            f"no model {str(name)!r} comes with deepbasis; {guess} {', '.join(known)}, files and "
+            "folders of trainings"
+        )
     return Completer.load(WEIGHTS / f"{name}.safetensors")
 
 
