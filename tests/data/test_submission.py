@@ -144,10 +144,10 @@ def test_a_good_file_made_by_another_hand_passes(tmp_path):
         ),
         (
             {NAMES[0]: None, "0.png": GOOD[NAMES[0]]},
-            "0.png in {path} is none of {0} to {2}, which are all that a submission holds; 1 of",
+            "0.png in {path} does not belong there: a submission holds {0} to {2} and nothing else",
         ),
-        ({"0000000003.png": GOOD[NAMES[0]]}, "0000000003.png in {path} is none of {0} to {2}"),
-        ({"notes.txt": b"best run"}, "notes.txt in {path} is none of {0} to {2}"),
+        ({"0000000003.png": GOOD[NAMES[0]]}, "0000000003.png in {path} does not belong there"),
+        ({"notes.txt": b"best run"}, "notes.txt in {path} does not belong there"),
         ({"maps/": b""}, "maps/ in {path} is a folder or lies in one"),
         (
             {NAMES[0]: None, f"maps/{NAMES[0]}": GOOD[NAMES[0]]},

@@ -80,8 +80,8 @@ def _check_names(path: Path, found: Sequence[str], names: Sequence[str]) -> None
             )
     if strange := sorted(set(found) - set(names)):
         raise ValueError(
-            f"{strange[0]} in {path} is none of {names[0]} to {names[-1]}, which are all that a "
-            f"submission holds; {len(strange)} of its files are none of them"
+            f"{strange[0]} in {path} does not belong there: a submission holds {names[0]} to "
+            f"{names[-1]} and nothing else"
         )
     if missing := sorted(set(names) - set(found)):
         raise ValueError(
