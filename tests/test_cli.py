@@ -62,7 +62,7 @@ def test_same_seed_same_numbers_other_seed_other_numbers(monkeypatch, capsys, tm
             ["render", "roads", "--out", "x", "--variant", "snow"],
             "roads has no variant 'snow'; it has clone",
         ),
-        (["train", "--preset", "tny"], "there is no preset 'tny'; choose one of kitti, nyu-5"),
+        (["train", "--preset", "tny"], "there is no preset 'tny'; choose one of kitti, kitti-"),
         (["train", "--data", "nyu"], "`data` 'nyu' needs its folder: pass `root`"),
         (["train", "--frames", "20", "--held-back", "20"], "cannot hold back 20 of 20 frames"),
         (

@@ -6,9 +6,12 @@ import json
 import math
 import sys
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from data import fakes
 from deepbasis import latent, metrics
 from deepbasis.cli import main
 from deepbasis.data.points import WithPoints
@@ -88,6 +91,7 @@ def test_the_command_writes_what_it_shows(monkeypatch, capsys, tmp_path):
     assert float(table[0]["mae low"]) <= float(table[0]["mae"]) <= float(table[0]["mae high"])
     page = out.with_suffix(".md").read_text()
     assert page.count("\n| 5% |") == 3
+    assert "_mm" not in said + page  # that is KITTI's
     assert f"{rows['linear', '5%']['mae']:.3f}" in page
     maes = []
     for i in range(3):
@@ -95,6 +99,63 @@ def test_the_command_writes_what_it_shows(monkeypatch, capsys, tmp_path):
         depth = latent.to_depth(classical_method("linear")(sample.image, sample.sparse).mean)
         maes.append(float(metrics.mae(depth, sample.depth[0])))
     assert rows["linear", "5%"]["mae"] == pytest.approx(sum(maes) / 3, rel=1e-5)
+
+
+UNITS = ["irmse_1/km", "imae_1/km", "rmse_mm", "mae_mm"]
+
+
+def benchmark(monkeypatch, capsys, root):
+    """KITTI's numbers of `nearest`, as JSON holds them; screen, CSV and page must hold the same."""
+    out = root / "table"
+    words = ["--data", "kitti", "--root", str(root), "--classical", "nearest", "--points", "sensor"]
+    assert run(monkeypatch, *words, "--workers", "0", "--out", str(out)) == 0
+    (row,) = json.loads(out.with_suffix(".json").read_text())["rows"]
+    found = [row["metrics"][name] for name in UNITS]
+    shown = [f"{value:.3f}" for value in found]
+    said = [line.split() for line in capsys.readouterr().out.splitlines()]
+    at = said.index(["points", "method", *UNITS])
+    assert said[at + 1] == ["sensor", "nearest", *shown]
+    page = out.with_suffix(".md").read_text()
+    assert "| points | method | " + " | ".join(UNITS) + " |" in page
+    assert "| sensor | nearest | **" + "** | **".join(shown) + "** |" in page
+    with out.with_suffix(".csv").open() as file:
+        (cells,) = csv.DictReader(file)
+    assert [float(cells[name]) for name in UNITS] == found
+    return found
+
+
+def test_kittis_numbers_are_in_its_units(monkeypatch, capsys, tmp_path):
+    """Truth is 1 or 2 m, and the LiDAR measures half: errors of 500 and 1000 mm or 1/km.
+
+    Means over images are 750; RMSE of all pixels together would be 791.
+    """
+    root = fakes.kitti(tmp_path)
+    assert benchmark(monkeypatch, capsys, root) == pytest.approx([750] * 4, rel=1e-5)
+
+
+def test_kittis_numbers_are_those_of_its_devkit(monkeypatch, capsys, tmp_path):
+    """The same formulas in numpy, on the files: root of the mean of each image, then the mean."""
+    root, draw = fakes.kitti(tmp_path), np.random.default_rng(0)
+    each = []
+    for path in sorted((root / "val").rglob("groundtruth/*/*.png")):
+        counts = draw.integers(200, 20_000, (6, 8)).astype(np.uint16)
+        counts[draw.random((6, 8)) < 0.3] = 0
+        Image.fromarray(counts).save(path)
+        true = counts[counts > 0] / 256.0
+        nearest = 0.5 if path.stem.endswith("5") else 1.0
+        km, mm = 1000 * (1 / true - 1 / nearest), 1000 * (true - nearest)
+        each.append([f(error) for error in (km, mm) for f in (root_mean_square, mean_abs)])
+    found = benchmark(monkeypatch, capsys, root)
+    assert found == pytest.approx(np.mean(each, 0).tolist(), rel=1e-5)
+    assert len({round(value) for value in found}) == 4  # or a swap could hide
+
+
+def root_mean_square(error):
+    return np.sqrt((error**2).mean())
+
+
+def mean_abs(error):
+    return np.abs(error).mean()
 
 
 def test_two_rows_of_one_name_are_refused(tmp_path):

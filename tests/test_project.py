@@ -21,15 +21,15 @@ LAYERS = [
     "shapes", "fit", "latent", "sparse", "scaffold", "metrics", "nets", "pyramid",
     "measurements", "prediction", "layer", "completion", "data",
     "methods", "classical", "model", "plots", "train", "complete", "evaluate",
-    "demo", "reproduce", "cli",
+    "submit", "demo", "reproduce", "cli",
 ]  # fmt: skip
 FIT_LAYERS = [
     "checks", "prior", "linear", "robust", "evidence", "kernel", "neighbours", "local", "outliers",
     "local_learn", "calibration",
 ]  # fmt: skip
 DATA_LAYERS = [
-    "sample", "files", "formats", "clouds", "folder", "nyu", "vkitti2", "kitti", "points", "worlds",
-    "samples", "sources", "training",
+    "sample", "files", "formats", "clouds", "folder", "nyu", "vkitti2", "kitti", "submission",
+    "points", "worlds", "samples", "sources", "training",
 ]  # fmt: skip
 COMPLETE_LAYERS = ["config", "inputs", "check", "outputs", "run"]
 METRICS_LAYERS = [
@@ -126,7 +126,8 @@ def test_no_file_or_function_is_long_without_a_reason():
 
 
 @pytest.mark.parametrize(
-    "command", ["", "demo", "complete", "reproduce", "render", "models", "train", "evaluate"]
+    "command",
+    ["", "demo", "complete", "reproduce", "render", "models", "train", "evaluate", "submit"],
 )
 def test_help_imports_no_torch(command):
     program = (

@@ -202,10 +202,41 @@ def evaluate(
     run(models, classical, source, points, out, command, errors, variance, seed, workers)
 
 
+def submit(
+    model: tyro.conf.Positional[str | None] = None,
+    root: Path | None = None,
+    out: Path = Path("submission.zip"),
+    check: Path | None = None,
+) -> None:
+    """Complete KITTI's anonymous test frames into the zip file that its benchmark takes.
+
+    The file is checked, and appears only when it is complete.
+
+    Args:
+        model: Model that comes with the package, or a model file, or the folder of a training.
+        root: Folder of KITTI depth completion; its depth_selection/ holds the test frames.
+        out: Zip file to write.
+        check: Write nothing, only check this zip file.
+    """
+    if check is not None:
+        if model is not None or root is not None:
+            raise ValueError("--check looks at a file that is there: it takes no model or --root")
+        from deepbasis.data.submission import check_submission
+
+        check_submission(check)
+        print(f"{check} is as the benchmark wants it")
+        return
+    if model is None or root is None:
+        raise ValueError("a submission needs a model and --root, the folder of KITTI; or --check")
+    from deepbasis.submit import run
+
+    run(model, root, out)
+
+
 def make_app(arguments: list[str]) -> tyro.extras.SubcommandApp:
     """All commands; the defaults of `train` come from the preset that the arguments name."""
     app = tyro.extras.SubcommandApp()
-    for command in (demo, complete, reproduce, render, models, evaluate):
+    for command in (demo, complete, reproduce, render, models, evaluate, submit):
         app.command(command)
     settings = TrainConfig()
     if arguments[:1] == ["train"] and (name := _find_preset(arguments)) is not None:

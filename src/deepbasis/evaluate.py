@@ -6,7 +6,7 @@ import io
 import json
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +32,14 @@ from deepbasis.sparse import Pattern
 
 # What the screen shows; the files hold every metric.
 SHOWN = ("mae", "rmse", "delta1", "ause", "auce", "auce_all", "nll", "nees", "coverage90")
+# What KITTI's benchmark tells: our metric, and the factor from our unit to its own.
+BENCHMARK = {
+    "irmse_1/km": ("irmse", 1.0),
+    "imae_1/km": ("imae", 1.0),
+    "rmse_mm": ("rmse", 1000.0),
+    "mae_mm": ("mae", 1000.0),
+}
+BENCHMARK_TITLE = "The same in the units of KITTI's benchmark:"
 CLASSICAL = ("nearest", "linear", "kriging", "colourisation")
 
 
@@ -62,6 +70,11 @@ class Score:
         """What a tally says."""
         found = tally.finish() | {"auce_all": tally.calibration().area}
         return cls(method, points, found, confidence(tally.per_image()))
+
+    def with_benchmark(self) -> "Score":
+        """The same, and KITTI's numbers in its units."""
+        told = {name: factor * self.metrics[ours] for name, (ours, factor) in BENCHMARK.items()}
+        return replace(self, metrics=self.metrics | told)
 
 
 def model_method(model: Completer) -> Method:
@@ -152,32 +165,32 @@ def tally_all(
     return tallies
 
 
-def table(scores: Sequence[Score]) -> str:
+def table(scores: Sequence[Score], shown: Sequence[str] = SHOWN) -> str:
     """The main metrics as text."""
-    head = f"{'points':<10} {'method':<24}" + "".join(f"{name:>11}" for name in SHOWN)
+    head = f"{'points':<10} {'method':<24}" + "".join(f"{name:>11}" for name in shown)
     rows = [
         f"{score.points:<10} {score.method:<24}"
-        + "".join(f"{score.metrics[name]:11.3f}" for name in SHOWN)
+        + "".join(f"{score.metrics[name]:11.3f}" for name in shown)
         for score in scores
     ]
     return "\n".join([head, *rows])
 
 
-def markdown(scores: Sequence[Score], command: str, about: str) -> str:
-    """The main metrics as a page; the best number of each column and pattern is bold."""
+def markdown(scores: Sequence[Score], shown: Sequence[str] = SHOWN) -> str:
+    """The main metrics for a page; the best number of each column and pattern is bold."""
     lines = [
-        "| points | method | " + " | ".join(SHOWN) + " |",
-        "|---|---|" + "---:|" * len(SHOWN),
+        "| points | method | " + " | ".join(shown) + " |",
+        "|---|---|" + "---:|" * len(shown),
     ]
     for score in scores:
         rivals = [other for other in scores if other.points == score.points]
         cells = []
-        for name in SHOWN:
+        for name in shown:
             best = min(rivals, key=lambda rival: _distance(name, rival.metrics[name]))
             text = f"{score.metrics[name]:.3f}"
             cells.append(f"**{text}**" if score is best else text)
         lines.append(f"| {score.points} | {score.method} | " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", about, "", "```text", f"$ {command}", "```", ""])
+    return "\n".join(lines)
 
 
 def _distance(name: str, value: float) -> float:
@@ -210,9 +223,12 @@ def write(out: Path, scores: Sequence[Score], source: Source, frames: Frames, co
     with whole(Path(f"{out}.csv")) as file:
         file.write(text.getvalue().encode())
     told = f"{len(frames)} frames, split {fingerprint(frames)}, code {commit()}; "
-    page = markdown(scores, command, told + CONVENTIONS["images"])
+    page = [f"# {out.stem}", markdown(scores)]
+    if source.data == "kitti":
+        page += [BENCHMARK_TITLE, markdown(scores, list(BENCHMARK))]
+    page += [told + CONVENTIONS["images"], f"```text\n$ {command}\n```\n"]
     with whole(Path(f"{out}.md")) as file:
-        file.write(f"# {out.stem}\n\n{page}".encode())
+        file.write("\n\n".join(page).encode())
 
 
 def commit() -> str:
@@ -249,7 +265,9 @@ def run(
     for score in evaluate(methods, frames, points, seed, workers):
         lines = table([score]).split("\n")
         print(lines[1] if scores else "\n".join(lines), flush=True)
-        scores.append(score)
+        scores.append(score.with_benchmark() if source.data == "kitti" else score)
+    if source.data == "kitti":
+        print(f"{BENCHMARK_TITLE}\n{table(scores, list(BENCHMARK))}")
     print(f"{len(frames)} frames, split {fingerprint(frames)}; {CONVENTIONS['images']}")
     if out is not None:
         write(out, scores, source, frames, command)

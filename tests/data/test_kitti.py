@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KITTI depth completion on a tiny copy of its published tree, and the submission file."""
+"""KITTI depth completion on a tiny copy of its published tree."""
 
-import io
 import shutil
-import zipfile
 
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ import torch
 from PIL import Image
 
 from data import fakes
-from deepbasis.data.kitti import Kitti, read_calibration, write_submission
+from deepbasis.data.kitti import Kitti, read_calibration
 
 CAMERA = torch.tensor([[721.5377, 0, 609.5593], [0, 721.5377, 172.854], [0, 0, 1]])
 
@@ -146,56 +144,3 @@ def test_real_drives():
         assert 1 < sample.depth[sample.mask].median() < 60
         both = sample.mask & (sample.sparse > 0)
         assert (sample.depth - sample.sparse)[both].abs().median() < 0.3
-
-
-# Submission
-
-
-def make_depths(count, value=1.5):
-    return (np.full((4, 6), value + k, np.float32) for k in range(count))
-
-
-def test_a_submission_holds_numbered_pictures_at_its_root(tmp_path):
-    write_submission(tmp_path / "s.zip", make_depths(3), expected=3)
-    with zipfile.ZipFile(tmp_path / "s.zip") as archive:
-        assert archive.namelist() == ["0000000000.png", "0000000001.png", "0000000002.png"]
-        for k, name in enumerate(archive.namelist()):
-            picture = np.asarray(Image.open(io.BytesIO(archive.read(name))))
-            assert picture.dtype == np.uint16
-            assert (picture == 256 * (1.5 + k)).all()
-
-
-@pytest.mark.parametrize("count", [0, 2, 4])
-def test_a_submission_of_another_count_is_refused_and_not_written(tmp_path, count):
-    with pytest.raises(ValueError, match=rf"would hold {count} depth maps; a submission holds 3"):
-        write_submission(tmp_path / "s.zip", make_depths(count), expected=3)
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_server_wants_1000(tmp_path):
-    with pytest.raises(ValueError, match="would hold 1 depth maps; a submission holds 1000"):
-        write_submission(tmp_path / "s.zip", make_depths(1))
-
-
-@pytest.mark.parametrize("bad", [0, -1, np.nan, np.inf])
-def test_a_prediction_must_be_a_depth(tmp_path, bad):
-    depth = np.ones((4, 6), np.float32)
-    depth[2, 3] = bad
-    with pytest.raises(
-        ValueError,
-        match=r"0000000000\.png of the submission is .* at row 2, column 3, and wrong at 1 pixels",
-    ):
-        write_submission(tmp_path / "s.zip", [depth], expected=1)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_prediction_beyond_16_bits_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"0000000000\.png: the largest depth is 300 m"):
-        write_submission(tmp_path / "s.zip", make_depths(1, 300), expected=1)
-
-
-def test_a_tiny_prediction_is_not_written_as_none(tmp_path):
-    write_submission(tmp_path / "s.zip", make_depths(1, 1e-5), expected=1)
-    with zipfile.ZipFile(tmp_path / "s.zip") as archive:
-        picture = np.asarray(Image.open(io.BytesIO(archive.read("0000000000.png"))))
-    assert (picture == 1).all()

@@ -2,6 +2,7 @@
 """Learning rates and boundaries, against the papers' formulas."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -81,6 +82,14 @@ def test_table_1_of_the_paper():
 def test_every_preset_is_a_configuration(path):
     read_preset(path.stem).check()
     assert read_preset(path.stem).preset == path.stem
+
+
+def test_the_benchmark_entry_is_the_kitti_setting_with_a_larger_network_at_full_size():
+    """In the paper only the submission is not halved, and only it has a ResNet-34."""
+    usual = replace(read_preset("kitti"), preset="kitti-benchmark")
+    assert usual.halvings == 1
+    entry = replace(usual, encoder="resnet34", halvings=0)
+    assert read_preset("kitti-benchmark") == entry
 
 
 @pytest.mark.parametrize(

@@ -1,31 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KITTI depth completion: roads, a colour camera and a 64-beam LiDAR; and its submission file."""
+"""KITTI depth completion: roads, a colour camera and a 64-beam LiDAR."""
 
-import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from deepbasis.data.files import (
-    PICTURES,
-    check_choice,
-    check_paired,
-    find_folder,
-    list_by_stem,
-    whole,
-)
+from deepbasis.data.files import PICTURES, check_choice, check_paired, find_folder, list_by_stem
 from deepbasis.data.folder import read_intrinsics
-from deepbasis.data.formats import KITTI, encode_depth, read_depth_png, read_image, to_sample
+from deepbasis.data.formats import KITTI, read_depth_png, read_image, to_sample
 from deepbasis.data.sample import Sample, halve
 from deepbasis.shapes import Float
 
 CAMERAS = ("image_02", "image_03")
 SELECTIONS = {"val_selection": "val_selection_cropped", "test": "test_depth_completion_anonymous"}
-SUBMISSION_FRAMES = 1000
+# The cameras differ by a few pixels; the benchmark scores this much of every frame.
+SIZE = (352, 1216)
 
 
 class _Frame(NamedTuple):
@@ -97,40 +89,6 @@ class Kitti:
         camera = _read_camera(frame)
         sample = to_sample(frame.name, read_image(frame.image), depth, sparse, camera)
         return halve(sample) if self.halve else sample
-
-
-def write_submission(
-    path: Path, depths: Iterable[Float[np.ndarray, "h w"]], expected: int = SUBMISSION_FRAMES
-) -> None:
-    """Write the zip file that the benchmark's server takes: 0000000000.png, ... at its root.
-
-    Args:
-        path: file to write.
-        depths: depth in metres at every pixel of the test frames, in their order and full size.
-        expected: how many there must be; the server wants 1000.
-    """
-    written = 0
-    with whole(path) as file, zipfile.ZipFile(file, "w") as archive:
-        for depth in depths:
-            name = f"{written:010d}.png"
-            _check_prediction(depth, name)
-            archive.writestr(name, encode_depth(depth, KITTI, name))
-            written += 1
-        if written != expected:
-            raise ValueError(
-                f"{path} would hold {written} depth maps; a submission holds {expected}, "
-                "one for each frame of the test set"
-            )
-
-
-def _check_prediction(depth: Float[np.ndarray, "h w"], name: str) -> None:
-    bad = ~(np.isfinite(depth) & (depth > 0))
-    if bad.any():
-        row, column = np.argwhere(bad)[0].tolist()
-        raise ValueError(
-            f"{name} of the submission is {depth[row, column]:.4g} at row {row}, column {column}, "
-            f"and wrong at {bad.sum()} pixels in all; every depth must be positive and finite"
-        )
 
 
 def _list_drives(root: Path, split: str) -> Iterator[_Frame]:

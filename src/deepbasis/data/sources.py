@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from deepbasis.data.files import check_choice
 from deepbasis.data.folder import Folder
-from deepbasis.data.kitti import Kitti
+from deepbasis.data.kitti import SIZE, Kitti
 from deepbasis.data.nyu import NyuFolder, NyuMat
 from deepbasis.data.sample import Frames, Sample, crop, halve
 from deepbasis.data.vkitti2 import Vkitti2
@@ -20,8 +20,6 @@ from deepbasis.data.worlds import Worlds
 SOURCES = ("nyu", "vkitti2", "kitti", "folder", "rooms", "roads")
 # Worlds have no files, so their test frames come from another seed.
 TEST_SEED = 1_000_003
-# KITTI's cameras differ by a few pixels; its benchmark scores this much of every frame.
-KITTI_SIZE = (352, 1216)
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class Source:
             return Vkitti2(self.root, part, halve=False)
         if self.data == "kitti":
             frames = Kitti(self.root, "train" if split == "train" else "val", halve=False)
-            return Cropped(frames, KITTI_SIZE)
+            return Cropped(frames, SIZE)
         part_folder = self.root / split
         return Folder(part_folder if part_folder.is_dir() else self.root)
 

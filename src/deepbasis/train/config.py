@@ -20,7 +20,8 @@ class TrainConfig:
     out: Path = Path("run")
     """Folder of this training: checkpoint, model, logs."""
     preset: str | None = None
-    """Start from the settings of a preset: tiny, nyu-5, nyu-500, vkitti2-5, vkitti2-500, kitti."""
+    """Start from the settings of a preset: tiny, nyu-5, nyu-500, vkitti2-5, vkitti2-500, kitti or
+    kitti-benchmark."""
     data: Literal["nyu", "vkitti2", "kitti", "folder", "rooms", "roads"] = "rooms"
     """Data set. rooms and roads are rendered; a folder holds rgb/ and depth/."""
     root: Path | None = None
