@@ -167,7 +167,8 @@ def test_two_rows_of_one_name_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "nothing to evaluate; name a model or a --classical completer"),
+        ([], "nothing to evaluate; name a model, or a --classical completer and points for it"),
+        (["--classical", "linear", "--points", "0"], "a --classical completer and points for it"),
         (["--classical", "linaer"], "there is no classical completer 'linaer'; choose nearest"),
         (["no.safetensors"], "there is no file no.safetensors"),
         (["--classical", "linear", "--out", "no/table"], "the folder no does not exist"),

@@ -255,8 +255,10 @@ def run(
 ) -> list[Score]:
     """Evaluate, show the table row by row, write the files."""
     methods = open_methods(models, classics, errors, variances)
-    if not methods:
-        raise ValueError("nothing to evaluate; name a model or a --classical completer")
+    if not methods or (set(points) == {"0"} and not models):
+        raise ValueError(
+            "nothing to evaluate; name a model, or a --classical completer and points for it"
+        )
     if out is not None and not out.parent.is_dir():
         raise ValueError(f"--out {out}: the folder {out.parent} does not exist; make it first")
     frames = source.open("test")
