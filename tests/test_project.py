@@ -20,7 +20,7 @@ SRC = ROOT / "src" / "deepbasis"
 LAYERS = [
     "shapes", "fit", "latent", "sparse", "scaffold", "metrics", "nets", "pyramid",
     "measurements", "prediction", "layer", "completion", "data",
-    "methods", "classical", "model", "plots", "train", "complete", "evaluate",
+    "methods", "classical", "networks", "model", "plots", "train", "complete", "evaluate",
     "demo", "reproduce", "cli",
 ]  # fmt: skip
 FIT_LAYERS = [
