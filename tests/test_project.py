@@ -43,7 +43,7 @@ TRAIN_LAYERS = [
 REPRODUCE_LAYERS = [
     "config", "noise_term", "gallery", "paper", "claims", "plan", "cells", "pages", "figures",
     "tables", "sparsity", "curves", "nees", "bounds", "qualitative", "prior", "runtime", "shift",
-    "variances", "neighbours", "run",
+    "variances", "neighbours", "enet", "run",
 ]  # fmt: skip
 
 

@@ -82,7 +82,9 @@ def test_gradients_are_those_of_finite_differences(maps):
     torch.manual_seed(0)
     layer = NormConv(2, 1, 3).double()
     x, confidence = (part.double().requires_grad_() for part in maps)
-    assert torch.autograd.gradcheck(lambda *a: layer(*a)[0].sum((2, 3)), (x, confidence.abs() + 0.1))
+    assert torch.autograd.gradcheck(
+        lambda *a: layer(*a)[0].sum((2, 3)), (x, confidence.abs() + 0.1)
+    )
 
 
 def test_shrinking_keeps_the_value_that_is_most_certain():
