@@ -118,6 +118,7 @@ def test_confidence_falls_away_from_the_points_and_out_of_reach_the_start_is_the
     torch.manual_seed(0)
     net = Unguided(Architecture("ncnn"))
     net.set_start(math.log(7))
+    net.last.numbers.copy_(torch.tensor([-3.0, 0.5]))
     sparse = torch.zeros(1, 1, 24, 300)
     sparse[0, 0, 12, 20] = 3.0
     mean, _, var = net(torch.zeros(1, 3, 24, 300, dtype=torch.uint8), sparse)

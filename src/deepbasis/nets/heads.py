@@ -54,7 +54,8 @@ class ConvHead(nn.Module):
 class Spread(nn.Module):
     """Variance of networks that are not trained to give one: std = scale * doubt^power.
 
-    The two numbers are learned from the errors of a trained network. Without doubts, which then
+    The two numbers are learned from the errors of a trained network; until then the std is 1.
+    Without doubts, which then
     are 1 everywhere, the std is the same for all pixels.
     """
 
@@ -63,7 +64,7 @@ class Spread(nn.Module):
     def __init__(self, *, doubts: bool) -> None:
         super().__init__()
         self.doubts = doubts
-        self.register_buffer("numbers", torch.tensor([0.0, 1.0]))  # ln(scale), power
+        self.register_buffer("numbers", torch.zeros(2))  # ln(scale), power
 
     def forward(self, doubt: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         """Variance of log depth."""

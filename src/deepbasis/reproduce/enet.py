@@ -52,10 +52,11 @@ class BranchTraining(Training):
         shared = Training(plan, "mid", "bdbf", "rgbd", self.seed).config
         points = "sensor" if plan.data == "kitti" else shared.input_points
         return replace(
-            shared, out=self.model.parent, method=self.method, width=plan.width,
+            shared, out=self.model.parent,
+            method=self.method, width=plan.width,  # type: ignore[arg-type]
             encoder_weights=None, input_points=points, epochs=plan.epochs or EPOCHS,
             lr=1e-3, schedule="cosine", watch=WATCHED,
-        )  # type: ignore[arg-type]  # fmt: skip
+        )  # fmt: skip
 
 
 def write(plan: Plan, command: str) -> None:
