@@ -55,8 +55,7 @@ class Spread(nn.Module):
     """Variance of networks that are not trained to give one: std = scale * doubt^power.
 
     The two numbers are learned from the errors of a trained network; until then the std is 1.
-    Without doubts, which then
-    are 1 everywhere, the std is the same for all pixels.
+    Without doubts, which then are 1 everywhere, the std is the same for all pixels.
     """
 
     numbers: Tensor
