@@ -14,7 +14,8 @@ from core import HEIGHT, WIDTH, times
 
 from deepbasis.completion import to_pixels
 from deepbasis.layer import BasisFit, Errors
-from deepbasis.model import Architecture, Completer
+from deepbasis.model import Completer
+from deepbasis.networks import Architecture
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from deepbasis.data.training import Item, TrainingSet
 from deepbasis.data.worlds import Worlds
 from deepbasis.latent import to_latent
 from deepbasis.layer import BasisFit
-from deepbasis.model import Architecture, Network
+from deepbasis.networks import Architecture, Network
 from deepbasis.train.loss import Loss
 
 BATCH, SIZE, POINTS, ROUNDS = 4, (112, 152), 2000, 7

@@ -7,7 +7,8 @@ import torch
 
 from deepbasis import fit
 from deepbasis.layer import BasisFit
-from deepbasis.model import Architecture, Completer
+from deepbasis.model import Completer
+from deepbasis.networks import Architecture
 
 NOISE = 0.02
 
@@ -18,9 +19,14 @@ def make_model(method="bdbf", **settings):
     model = Completer(Architecture(method, **settings))
     layer = model.networks[0].last
     if isinstance(layer, BasisFit):
-        mean = torch.zeros(63)
-        mean[0] = math.log(3)
-        beta = fit.Gamma(20, 20 * NOISE**2)
-        layer.set_prior(fit.Prior(mean, 0.1 * torch.eye(63)), fit.Hyperprior(beta=beta))
-        layer.set_local(fit.Kernel(), beta)
+        set_prior(layer)
     return model
+
+
+def set_prior(layer):
+    """Depths around 3 m, and a usual noise."""
+    mean = torch.zeros(layer.channels + 1)
+    mean[0] = math.log(3)
+    beta = fit.Gamma(20, 20 * NOISE**2)
+    layer.set_prior(fit.Prior(mean, 0.1 * torch.eye(len(mean))), fit.Hyperprior(beta=beta))
+    layer.set_local(fit.Kernel(), beta)

@@ -20,7 +20,7 @@ SRC = ROOT / "src" / "deepbasis"
 LAYERS = [
     "shapes", "fit", "latent", "sparse", "scaffold", "metrics", "nets", "pyramid",
     "measurements", "prediction", "layer", "completion", "data",
-    "methods", "classical", "model", "plots", "train", "complete", "evaluate",
+    "methods", "classical", "networks", "model", "plots", "train", "complete", "evaluate",
     "submit", "demo", "reproduce", "cli",
 ]  # fmt: skip
 FIT_LAYERS = [
@@ -43,7 +43,7 @@ TRAIN_LAYERS = [
 REPRODUCE_LAYERS = [
     "config", "noise_term", "gallery", "paper", "claims", "plan", "cells", "pages", "figures",
     "tables", "sparsity", "curves", "nees", "bounds", "qualitative", "prior", "runtime", "shift",
-    "variances", "neighbours", "showcase", "run",
+    "variances", "neighbours", "showcase", "enet", "run",
 ]  # fmt: skip
 
 

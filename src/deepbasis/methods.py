@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paper's methods as recipes: what stands on the basis network, and how it is trained."""
+"""Methods as recipes: what stands on which network, and how it is trained."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
 
 Method = Literal[
-    "bdbf", "dbf", "log", "snap", "snap+log", "dropout", "dropout+log", "bootstrap", "bootstrap+log"
-]
+    "bdbf", "dbf", "log", "snap", "snap+log", "dropout", "dropout+log", "bootstrap",
+    "bootstrap+log", "enet", "enet-bdbf", "ncnn",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -17,17 +18,19 @@ class Recipe:
     epochs: int
     """Of each training, in the paper."""
     fits: bool = False
-    """The last layer is a fit; otherwise a convolution."""
+    """The last layer, in ENet that of the colour branch, is a fit; otherwise a convolution."""
     prior: bool = False
     """The fit's prior is learned."""
     variance: bool = False
-    """The convolution gives a variance too, and is trained by its likelihood."""
+    """The network tells a variance too; a convolution's is trained by its likelihood."""
     trainings: int = 1
     copies: int = 1
     passes: int = 1
     dropout: float = 0.0
     cycles: int = 1
     """Times that the learning rate is annealed; each time ends in a snapshot."""
+    network: Literal["basis", "enet", "ncnn"] = "basis"
+    """What it stands on: the paper's basis network, or one of another paper."""
 
     @property
     def aleatoric(self) -> bool:
@@ -53,3 +56,8 @@ METHODS: dict[str, Recipe] = {
 for _name in ("snap", "dropout", "bootstrap"):
     _summary = f"{METHODS[_name].summary}, with a variance"
     METHODS[f"{_name}+log"] = replace(METHODS[_name], summary=_summary, variance=True)
+METHODS |= {
+    "enet": Recipe("ENet, of two branches", 10, network="enet"),
+    "enet-bdbf": Recipe("ENet with a fit", 10, fits=True, prior=True, network="enet"),
+    "ncnn": Recipe("normalised convolutions, no image", 10, variance=True, network="ncnn"),
+}

@@ -20,10 +20,10 @@ from deepbasis.data.files import find_file, whole
 from deepbasis.layer import BasisFit, Errors
 from deepbasis.measurements import Given
 from deepbasis.methods import METHODS
-from deepbasis.nets import BasisNet, ConvHead
+from deepbasis.networks import Architecture, Network, new_network
 from deepbasis.prediction import Prediction
 from deepbasis.scaffold import scaffold
-from deepbasis.shapes import Bool, Float, UInt8
+from deepbasis.shapes import Float, UInt8
 
 Variance = Literal["predictive", "paper"]
 
@@ -33,55 +33,6 @@ WEIGHTS = Path(__file__).parent / "weights"
 FORMAT = 1
 # Ensembles whose networks agree to the last bit would claim to be certain.
 LEAST_VARIANCE = 1e-8
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """What a model is made of; the weights fit no other."""
-
-    method: str = "bdbf"
-    encoder: str = "mobilenet_v2"
-    depth_input: bool = False
-    normalisation: str = "imagenet"
-    errors: Errors = "independent"
-    """How a fit takes the errors of pixels; see `BasisFit`."""
-
-    def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise ValueError(f"`method` is {self.method!r}; choose one of {', '.join(METHODS)}")
-
-
-class Network(nn.Module):
-    """The basis network and, on top of it, the method's last layer."""
-
-    def __init__(self, architecture: Architecture) -> None:
-        super().__init__()
-        recipe = METHODS[architecture.method]
-        self.bases = BasisNet(
-            architecture.encoder,
-            depth_input=architecture.depth_input,
-            normalisation=architecture.normalisation,
-            dropout=recipe.dropout,
-        )
-        self.last: BasisFit | ConvHead = (
-            BasisFit(BasisNet.channels, errors=architecture.errors)
-            if recipe.fits
-            else ConvHead(BasisNet.channels, variance=recipe.variance)
-        )
-
-    def forward(
-        self,
-        image: UInt8[Tensor, "b 3 h w"],
-        sparse: Float[Tensor, "b 1 h w"],
-        depth: Float[Tensor, "b 1 h w"] | None = None,
-        valid: Bool[Tensor, "b 1 h w"] | None = None,
-    ) -> Prediction:
-        """Log depth and its variance; `depth` and `valid` are the scaffold of the depth input."""
-        bases = self.bases(image, depth, valid)
-        if isinstance(self.last, BasisFit):
-            return self.last(bases, sparse, guide=image.to(sparse.dtype) / 255)
-        mean, var = self.last(bases, (sparse.shape[2], sparse.shape[3]))
-        return Prediction(mean, torch.zeros_like(var), var)
 
 
 def mix(parts: list[Prediction]) -> Prediction:
@@ -114,7 +65,7 @@ class Completer(nn.Module):
     def __init__(self, architecture: Architecture, copies: int = 1, card: Card | None = None):
         super().__init__()
         self.architecture, self.card = architecture, card or Card()
-        self.members = nn.ModuleList(Network(architecture) for _ in range(copies))
+        self.members = nn.ModuleList(new_network(architecture) for _ in range(copies))
         self.eval()
 
     def assume(
@@ -125,6 +76,12 @@ class Completer(nn.Module):
     ) -> "Completer":
         """Read fits otherwise from now on, see `BasisFit`; None changes nothing. Returns itself."""
         errors = errors or self.architecture.errors
+        recipe = METHODS[self.architecture.method]
+        if errors == "local" and recipe.fits and recipe.network != "basis":
+            raise ValueError(
+                f"{self.architecture.method} takes errors for independent: its second branch has "
+                "learned from such a fit; leave out --errors local"
+            )
         if errors == "local" and variance == "paper":
             raise ValueError("the paper's variance is for independent errors; ask for both of them")
         for network in self.networks:
@@ -179,10 +136,9 @@ class Completer(nn.Module):
         depth, last = given.sparse.to(device), self.networks[0].last
         if not isinstance(last, BasisFit):
             return completion.answer(self(pixels, depth), given, self.shape)
-        bases = self.networks[0].bases(pixels, *self.fill(depth))
         weight = given.weight(completion.usual_noise(last))
         weight = None if weight is None else weight.to(device)
-        found = last.explain(bases, depth, weight, guide=pixels.to(depth.dtype) / 255)
+        found = self.networks[0].explain(pixels, depth, weight, *self.fill(depth))
         return completion.answer_fit(found, given, last)
 
     def save(self, path: Path, dtype: torch.dtype = torch.float32) -> None:

@@ -3,7 +3,7 @@
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +16,9 @@ from deepbasis.data.training import TrainingSet
 from deepbasis.data.worlds import Worlds
 from deepbasis.data.worlds.export import export
 from deepbasis.evaluate import Answer
-from deepbasis.model import Completer
-from deepbasis.reproduce import bounds, prior, runtime, shift
+from deepbasis.model import Card, Completer
+from deepbasis.networks import Architecture
+from deepbasis.reproduce import bounds, enet, prior, runtime, shift
 from deepbasis.reproduce.config import Plan
 from deepbasis.reproduce.plan import Training
 from deepbasis.reproduce.run import run
@@ -135,3 +136,27 @@ def test_the_command_line_reaches_a_target(plan, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["deepbasis", "reproduce", "nees", *settings, *words])
     main()
     assert f"page    {Path(plan.out)}/rooms-nees.md" in capsys.readouterr().out
+
+
+def test_enet_draws_the_curves_of_its_trainings(plan, tmp_path):
+    """Two trainings are finished, but for the training, and the other seed's are missing."""
+    runs = replace(plan, runs=tmp_path / "runs", width=4, seeds=2)
+    for method, rmse in (("enet", 2.0), ("enet-bdbf", 1.0)):
+        training = enet.BranchTraining(runs, method=method)
+        training.model.parent.mkdir(parents=True)
+        settings = json.loads(json.dumps(asdict(training.config), default=str))
+        watched = {"watched": [[rmse, rmse + 0.5], [rmse / 2, rmse / 2 + 0.5]]}
+        Completer(Architecture(method, width=4), card=Card(settings, metrics=watched)).save(
+            training.model
+        )
+    run("enet", runs, "the command")
+    page = (plan.out / "rooms-enet.md").read_text()
+    assert "| epoch | enet, training | enet-bdbf, training | enet, test | enet-bdbf, test |" in page
+    assert "| 2 | 1.000 | 0.500 | 1.500 | 1.000 |" in page
+    assert image.imread(plan.out / "rooms-enet.png").std() > 0.05
+    missing = page.split("## Missing")[1]
+    assert missing.count("deepbasis train") == 2
+    assert "--method enet --width 4 " in missing
+    assert "--seed 1" in missing
+    both = [enet.BranchTraining(runs, method=method).config for method in ("enet", "enet-bdbf")]
+    assert replace(both[0], method="enet-bdbf", out=both[1].out) == both[1]

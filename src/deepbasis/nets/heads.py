@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The usual last layer, for the methods that the fit is compared with."""
+"""Last layers of the methods that the fit is compared with."""
+
+import math
 
 import torch
 import torch.nn.functional as F
@@ -9,6 +11,8 @@ from deepbasis.shapes import Float
 
 # Log variances beyond these are a mistake of the network; exp of them must stay finite.
 LOG_VARIANCE = (-20.0, 20.0)
+# Powers of a doubt among which the best is looked for.
+POWERS = (0.0, 2.0)
 
 
 class ConvHead(nn.Module):
@@ -45,3 +49,39 @@ class ConvHead(nn.Module):
         if not self.variance:
             return mean, torch.zeros_like(mean)
         return mean, out[:, 1:].clamp(*LOG_VARIANCE).exp()
+
+
+class Spread(nn.Module):
+    """Variance of networks that are not trained to give one: std = scale * doubt^power.
+
+    The two numbers are learned from the errors of a trained network; until then the std is 1.
+    Without doubts, which then are 1 everywhere, the std is the same for all pixels.
+    """
+
+    numbers: Tensor
+
+    def __init__(self, *, doubts: bool) -> None:
+        super().__init__()
+        self.doubts = doubts
+        self.register_buffer("numbers", torch.zeros(2))  # ln(scale), power
+
+    def forward(self, doubt: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        """Variance of log depth."""
+        return (2 * (self.numbers[0] + self.numbers[1] * doubt.log())).exp()
+
+    def learn(self, error: Float[Tensor, "n"], doubt: Float[Tensor, "n"]) -> tuple[float, float]:
+        """Set scale and power to those of the largest Laplace likelihood, and return them."""
+        from scipy.optimize import minimize_scalar
+
+        size, log_doubt = error.abs().double(), doubt.log().double()
+
+        def best_scale(power: float) -> Tensor:
+            """ln(scale), which has a closed form: 2 b^2 = var, and b is the mean of |error|."""
+            return (math.sqrt(2) * (size * (-power * log_doubt).exp()).mean()).log()
+
+        def loss(power: float) -> float:
+            return float(best_scale(power) + power * log_doubt.mean())
+
+        power = minimize_scalar(loss, bounds=POWERS, method="bounded").x if self.doubts else 0.0
+        self.numbers.copy_(torch.tensor([float(best_scale(power)), power]))
+        return float(self.numbers[0].exp()), float(power)

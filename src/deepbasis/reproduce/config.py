@@ -7,7 +7,7 @@ from typing import Literal
 
 Target = Literal[
     "noise-term", "worlds", "mid", "low", "sparsity", "curves", "bounds", "shift", "nees", "prior",
-    "runtime", "qualitative", "variances", "neighbours", "showcase",
+    "runtime", "qualitative", "variances", "neighbours", "showcase", "enet",
 ]  # fmt: skip
 
 
@@ -43,6 +43,8 @@ class Plan:
     shift_root: Path | None = None
     """Of `shift`: frames of another domain. With --data rooms it is NYU, with roads and vkitti2
     KITTI, with nyu and kitti any folder of rgb/ and depth/."""
+    width: int = 16
+    """Of `enet`: channels at full size; the paper has 32."""
     with_images: bool = False
     """Of `qualitative` and `showcase`: draw photographs and true depth of real data sets too."""
 

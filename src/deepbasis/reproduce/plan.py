@@ -107,8 +107,9 @@ def _check(training: Training) -> None:
     for entry in fields(config):
         value = getattr(config, entry.name)
         value = list(value) if isinstance(value, tuple) else value
-        if entry.name not in FREE - {"lr"} and before[entry.name] != value:
+        was = before.get(entry.name, entry.default)  # it may be a setting of a later version
+        if entry.name not in FREE - {"lr"} and was != value:
             raise ValueError(
-                f"{training.model} was trained with {entry.name} {before[entry.name]!r}, and this "
+                f"{training.model} was trained with {entry.name} {was!r}, and this "
                 f"asks for {value!r}; name another --runs folder"
             )

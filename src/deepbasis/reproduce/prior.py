@@ -75,7 +75,7 @@ def fitted_weights(training: Training, model: Completer) -> tuple[Float[Tensor, 
     found = []
     for item in (items[index] for index in range(len(items))):
         filled = (item.scaffold[None], item.valid[None]) if rgbd else ()
-        bases = network.bases(item.image[None], *filled)
+        bases = network.features(item.image[None], item.sparse[None], *filled)
         found.append(layer.posterior(*layer.read(bases, item.sparse[None])).mean[0])
     layer.eval()
     return torch.stack(found), layer

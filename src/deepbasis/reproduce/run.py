@@ -4,6 +4,7 @@
 from deepbasis.reproduce import (
     bounds,
     curves,
+    enet,
     gallery,
     nees,
     neighbours,
@@ -23,7 +24,7 @@ WRITERS = {
     "sparsity": sparsity.write, "curves": curves.write, "bounds": bounds.write,
     "shift": shift.write, "nees": nees.write, "prior": prior.write, "runtime": runtime.write,
     "qualitative": qualitative.write, "variances": variances.write,
-    "neighbours": neighbours.write, "showcase": showcase.write,
+    "neighbours": neighbours.write, "showcase": showcase.write, "enet": enet.write,
 }  # fmt: skip
 
 

@@ -9,7 +9,8 @@ from statistics import median
 import torch
 
 from deepbasis.methods import METHODS
-from deepbasis.model import Architecture, Completer
+from deepbasis.model import Completer
+from deepbasis.networks import Architecture
 from deepbasis.reproduce.config import Plan
 from deepbasis.reproduce.pages import markdown, write_page
 from deepbasis.reproduce.paper import RUNTIME

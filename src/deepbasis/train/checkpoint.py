@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from deepbasis.model import Network, load_tensors, save_tensors
+from deepbasis.model import load_tensors, save_tensors
+from deepbasis.networks import Network
+from deepbasis.train.config import TrainConfig
 
 # Settings that may change when a training goes on: where and with what help it runs, and what
 # helps one that failed. (A step must take as many frames as before, on however many processes.)
@@ -32,6 +34,8 @@ class State:
     """Sum of the losses of this epoch's steps."""
     members: list[float] = field(default_factory=list)
     """Held-back loss of every member of the ensemble that is done."""
+    watched: list[tuple[float, ...]] = field(default_factory=list)
+    """RMSE in metres of some training and some test frames after every epoch, if wanted."""
 
     def add(self, loss: float, steps_per_epoch: int) -> None:
         """Count a step."""
@@ -66,7 +70,8 @@ def load_checkpoint(
     tensors, header = load_tensors(path)
     if "state" not in header:
         raise ValueError(f"{path} is not the checkpoint of a training")
-    before = header["settings"]
+    # What has become a setting since had its default before.
+    before = asdict(TrainConfig()) | header["settings"]
     changed = [name for name in settings if name not in FREE and settings[name] != before.get(name)]
     if changed:
         told = ", ".join(f"{name} was {before.get(name)!r}" for name in changed)

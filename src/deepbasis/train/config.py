@@ -41,7 +41,9 @@ class TrainConfig:
     held_back: int = 32
     """Training frames that are not trained on, but calibrate the variance and choose snapshots."""
     method: Method = "bdbf"
-    """What stands on the basis network; `deepbasis models` explains them."""
+    """What stands on which network; `deepbasis models` explains them."""
+    width: int = 32
+    """Of enet: channels at full size, doubled by each of five steps down; the paper has 32."""
     encoder: Literal["mobilenet_v2", "resnet34"] = "mobilenet_v2"
     """First half of the basis network."""
     encoder_weights: Path | None = None
@@ -97,6 +99,8 @@ class TrainConfig:
     """How much work may be lost."""
     panel_minutes: float = 5.0
     """How often pictures and histograms are logged."""
+    watch: int = 0
+    """Measure the RMSE of so many training and so many test frames after every epoch."""
     resume: bool = False
     """Go on where the training in `out` was stopped."""
 
@@ -118,6 +122,16 @@ class TrainConfig:
             raise ValueError(
                 f"--jitter {self.jitter} must be between 0 and 1, --few {self.few} not negative"
             )
+        if self.width < 2 or self.watch < 0:
+            raise ValueError(
+                f"--width {self.width} must be at least 2, --watch {self.watch} not negative"
+            )
+        for name in ("encoder_weights", "init"):
+            if getattr(self, name) is not None and not self.on_bases:
+                raise ValueError(
+                    f"--{name.replace('_', '-')} is for methods on the basis network; "
+                    f"{self.method} starts afresh"
+                )
         if not (self.lr > 0 and self.clip > 0):
             raise ValueError(f"--lr {self.lr} and --clip {self.clip} must be above 0")
         self._check_points()
@@ -125,11 +139,22 @@ class TrainConfig:
     def _check_points(self) -> None:
         points = self.input_points if self.fit_points == "same" else self.fit_points
         fewest = points.partition("-")[0]
-        if METHODS[self.method].fits and fewest.isdigit() and int(fewest) <= WEIGHTS:
+        weights = WEIGHTS if self.on_bases else self.width + 1
+        if METHODS[self.method].fits and fewest.isdigit() and int(fewest) <= weights:
             raise ValueError(
-                f"--fit-points {points} cannot determine {WEIGHTS} weights in training; use at "
-                f"least {WEIGHTS + 1}, better 1000 or more, whatever the sensor will give later"
+                f"--fit-points {points} cannot determine {weights} weights in training; use at "
+                f"least {weights + 1}, better 1000 or more, whatever the sensor will give later"
             )
+
+    @property
+    def on_bases(self) -> bool:
+        """Whether the method stands on the basis network."""
+        return METHODS[self.method].network == "basis"
+
+    @property
+    def depth_input(self) -> bool:
+        """Whether the network sees a scaffold; those of other papers see the fit's points."""
+        return self.on_bases and self.input == "rgbd"
 
     @property
     def total_epochs(self) -> int:

@@ -14,7 +14,9 @@ from deepbasis.data.sources import Picked
 from deepbasis.data.training import TrainingSet
 from deepbasis.layer import BasisFit
 from deepbasis.methods import METHODS
-from deepbasis.model import Card, Completer, Network, load_tensors
+from deepbasis.model import Card, Completer, load_tensors
+from deepbasis.nets.heads import Spread
+from deepbasis.networks import Network
 from deepbasis.shapes import Float
 from deepbasis.train.checkpoint import State
 from deepbasis.train.job import Job
@@ -45,13 +47,18 @@ def finish(job: Job, state: State) -> Completer:
         member.load_state_dict(load_tensors(job.member(number))[0])
     held = job.held if len(job.held) else Picked(job.frames, range(min(32, len(job.frames))))
     found: dict[str, object] = {"losses": state.losses, "held_back_losses": state.members}
+    if state.watched:
+        found["watched"] = state.watched
     network = model.networks[0]
     if isinstance(network.last, BasisFit):
         if METHODS[job.config.method].prior:
             learn_prior(job, network)
         found |= calibrate(job, model, network.last, held)
-        found |= learn_local(job, model, held)
-    model.assume(job.config.errors)
+        if job.config.on_bases:
+            found |= learn_local(job, model, held)
+    elif isinstance(network.last, Spread):
+        found |= learn_spread(job, model, network.last, held)
+    model.assume(job.architecture.errors)
     found["held_back"] = {points: measure(job, model, held, points) for points in measured(job)}
     split = {"train": job.settings["split"], "held_back": job.settings["held_back_split"]}
     model.card = Card(job.settings, split, found)
@@ -81,7 +88,7 @@ def learn_prior(job: Job, network: Network) -> None:
     assert isinstance(layer, BasisFit)
     frames = TrainingSet(
         job.frames, config.input_points, config.fit_points, config.input_drop,
-        config.input == "rgbd", config.seed, epoch=config.total_epochs,
+        config.depth_input, config.seed, epoch=config.total_epochs,
     )  # fmt: skip
     network.bases.eval()
     layer.train()
@@ -92,7 +99,7 @@ def learn_prior(job: Job, network: Network) -> None:
             job.fabric.to_device(part[None])
             for part in (item.image, item.sparse, item.scaffold, item.valid)
         )
-        layer.mean(network.bases(image, *(filled if config.input == "rgbd" else ())), sparse)
+        layer.mean(network.features(image, sparse, *(filled if config.depth_input else ())), sparse)
     layer.gathered = [gather_sample(job.fabric, fit.WeightSample.merge(layer.gathered))]
     layer.learn_prior()
     layer.gathered = None
@@ -124,6 +131,20 @@ def calibrate(job: Job, model: Completer, layer: BasisFit, held: Frames) -> dict
     layer.set_calibration(noise=noise, model=model_factor, nees=nees)
     tails = learn_tails(layer, groups, factors)
     return found | {"nees_factor": nees, "factors": factors, "tails": tails}
+
+
+def learn_spread(job: Job, model: Completer, last: Spread, held: Frames) -> dict[str, object]:
+    """Learn the variance of a network that gives none, on held-back frames: by its doubts at mixed
+    point counts, or one number at the points of training.
+    """
+    last.numbers.copy_(torch.tensor([0.0, 1.0]))  # the std is the doubt itself
+    groups = (
+        mixed_rows(job, model, held)
+        if last.doubts
+        else [rows(job, model, held, trained_points(job))]
+    )
+    error, square, _ = torch.cat(groups).unbind(1)
+    return {"spread": last.learn(error, square.sqrt())}
 
 
 def learn_local(job: Job, model: Completer, held: Frames) -> dict[str, object]:
@@ -202,7 +223,7 @@ def see(job: Job, model: Completer, frames: Frames, index: int) -> fit.Frame:
 
 def trained_points(job: Job) -> str:
     """The pattern that training saw; of a range, its upper end."""
-    apart = job.config.fit_points != "same" and job.config.input == "rgb"
+    apart = job.config.fit_points != "same" and not job.config.depth_input
     points = job.config.fit_points if apart else job.config.input_points
     return points.rpartition("-")[2]
 

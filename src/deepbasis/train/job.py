@@ -12,10 +12,12 @@ from lightning_fabric import Fabric
 
 from deepbasis import latent
 from deepbasis.data.sample import Frames, seeded
-from deepbasis.data.sources import Joined, Remembered, Source, fingerprint, hold_back
+from deepbasis.data.sources import Joined, Picked, Remembered, Source, fingerprint, hold_back
 from deepbasis.layer import BasisFit
-from deepbasis.model import Architecture, Completer, Network, load_tensors
-from deepbasis.nets import ConvHead, load_encoder_weights
+from deepbasis.methods import METHODS
+from deepbasis.model import Completer, load_tensors
+from deepbasis.nets import BasisNet, load_encoder_weights
+from deepbasis.networks import Architecture, Network, new_network
 from deepbasis.train.config import TrainConfig
 from deepbasis.train.schedule import Schedule
 
@@ -32,6 +34,8 @@ class Job:
     schedule: Schedule
     frames: Frames
     held: Frames
+    watched: tuple[Frames, Frames] | None
+    """Training and test frames whose RMSE is measured after each epoch, if wanted."""
     settings: dict[str, Any]
     """The configuration as JSON, with the fingerprint of the frames."""
 
@@ -53,10 +57,11 @@ class Job:
     def architecture(self) -> Architecture:
         """Of the networks."""
         config = self.config
-        rgbd = config.input == "rgbd"
+        errors = config.errors if config.on_bases else "independent"
         return Architecture(
-            config.method, config.encoder, rgbd, config.normalisation, config.errors
-        )
+            config.method, config.encoder, config.depth_input, config.normalisation, errors,
+            config.width,
+        )  # fmt: skip
 
     def last_good(self) -> str:
         """What a user who is told of a failure can go back to."""
@@ -86,6 +91,7 @@ def make_job(config: TrainConfig) -> Job:
     fabric.launch()
     _check_folder(config, fabric)
     frames, held = _open_frames(config)
+    watched = _open_watched(config, frames)
     in_a_step = config.batch * config.accumulate * fabric.world_size
     if len(frames) < in_a_step:
         raise ValueError(
@@ -97,7 +103,7 @@ def make_job(config: TrainConfig) -> Job:
     settings |= {"split": fingerprint(frames), "held_back_split": fingerprint(held)}
     settings["frames_in_a_step"] = in_a_step
     schedule = Schedule(config, len(frames) // in_a_step)
-    return Job(fabric, config, schedule, frames, held, settings)
+    return Job(fabric, config, schedule, frames, held, watched, settings)
 
 
 def make_network(job: Job, training: int) -> Network:
@@ -106,11 +112,12 @@ def make_network(job: Job, training: int) -> Network:
     seed = seeded(config.seed, training).initial_seed()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = Network(job.architecture)
+        network = new_network(job.architecture)
     if config.encoder_weights is not None:
+        assert isinstance(network.bases, BasisNet)
         load_encoder_weights(network.bases.encoder, config.encoder_weights)
-    if isinstance(network.last, ConvHead):
-        network.last.set_start(_mean_log_depth(job.frames))
+    if not METHODS[config.method].fits or not config.on_bases:
+        network.set_start(_mean_log_depth(job.frames))
     if config.init is not None:
         _start_from(network, config.init)
     return network.to(job.fabric.device)
@@ -146,15 +153,30 @@ def _check_folder(config: TrainConfig, fabric: Fabric) -> None:
 
 
 def _open_frames(config: TrainConfig) -> tuple[Frames, Frames]:
-    source = Source(
-        config.data, config.root, config.frames, config.size, config.halvings, config.seed
-    )
-    kept, held = hold_back(_remembered(source.open("train"), config), config.held_back)
+    kept, held = hold_back(_remembered(_source(config).open("train"), config), config.held_back)
     if config.also is None:
         return kept, held
     height, width = kept[0].image.shape[1:]
     more = Source(config.also, None, config.also_frames, (height, width), seed=config.seed)
     return Joined(kept, _remembered(more.open("train"), config)), held
+
+
+def _source(config: TrainConfig) -> Source:
+    return Source(
+        config.data, config.root, config.frames, config.size, config.halvings, config.seed
+    )
+
+
+def _open_watched(config: TrainConfig, frames: Frames) -> tuple[Frames, Frames] | None:
+    """As many training as test frames, evenly spread."""
+    if config.watch == 0:
+        return None
+
+    def spread(frames: Frames) -> Frames:
+        count = min(config.watch, len(frames))
+        return Picked(frames, [i * len(frames) // count for i in range(count)])
+
+    return spread(frames), _remembered(spread(_source(config).open("test")), config)
 
 
 def _remembered(frames: Frames, config: TrainConfig) -> Frames:

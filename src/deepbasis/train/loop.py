@@ -17,11 +17,12 @@ from torch.utils.data import DataLoader
 
 from deepbasis.data.sample import seeded
 from deepbasis.data.training import Item, TrainingSet, batches, collate
-from deepbasis.model import Network, save_tensors
+from deepbasis.model import save_tensors
+from deepbasis.networks import Network
 from deepbasis.train.checkpoint import State, load_checkpoint, save_checkpoint
 from deepbasis.train.job import Job, make_network
 from deepbasis.train.loss import Loss
-from deepbasis.train.measure import gather_rows
+from deepbasis.train.measure import gather_rows, watch
 from deepbasis.train.record import Record
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -83,14 +84,16 @@ def run(job: Job, record: Record) -> State:
                 network.load_state_dict(fresh.state_dict())
                 adam.state.clear()
             for group in load(job, *divmod(state.step, schedule.steps_per_epoch)):
-                rate = schedule.rate(state.step)
+                rate, loss_of.side = schedule.rate(state.step), schedule.side(state.step)
                 loss, norm = step(job, module, optimiser, group, state.step, rate)
                 loss, asked = share_with_all(job, loss, stop.signal)
                 state.add(loss, schedule.steps_per_epoch)
+                over = state.step % schedule.steps_per_epoch == 0
+                if over and job.watched is not None:
+                    state.watched.append(watch(job, network, job.watched))
                 record.step(state, loss, norm, rate, network, group[0])
                 if schedule.ends_member(state.step):
                     keep_member(job, network, state)
-                over = state.step % schedule.steps_per_epoch == 0
                 minutes = (time.monotonic() - saved) / 60
                 if asked or over or minutes > job.config.checkpoint_minutes:
                     if job.fabric.is_global_zero:
@@ -122,7 +125,7 @@ def load(job: Job, epoch: int, done: int) -> Iterator[list[Item]]:
     config, fabric = job.config, job.fabric
     frames = TrainingSet(
         job.frames, config.input_points, config.fit_points, config.input_drop,
-        config.input == "rgbd", config.seed, epoch, config.jitter,
+        config.depth_input, config.seed, epoch, config.jitter,
     )  # fmt: skip
     order = batches(
         len(frames), config.batch, seed=config.seed, epoch=epoch, rank=fabric.global_rank,
@@ -181,14 +184,15 @@ def held_back_loss(job: Job, loss: Loss) -> float:
     """Mean loss over the frames that are not trained on; infinite if there are none."""
     config = job.config
     frames = TrainingSet(
-        job.held, config.input_points, config.fit_points, 0.0, config.input == "rgbd", config.seed
+        job.held, config.input_points, config.fit_points, 0.0, config.depth_input, config.seed
     )
-    loss.network.bases.eval()  # the fit stays the one of training
+    loss.network.eval()
+    loss.network.last.train()  # the fit stays the one of training
     losses = [
         loss(job.fabric.to_device(item))
         for item in DataLoader(frames, config.batch)  # type: ignore[arg-type]
     ]
-    loss.network.bases.train()
+    loss.network.train()
     return float(torch.cat(losses).mean()) if losses else math.inf
 
 

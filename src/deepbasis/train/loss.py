@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What training minimises: L1 or the Laplace likelihood of log depth, image by image."""
+"""What training minimises, image by image: L1 or the Laplace likelihood of log depth.
+
+Networks of other papers have their own losses, of depth in metres. ENet's is the mean squared error
+of the fused depth and, with weights that decrease, of each branch (Hu et al., 2021). NCNN's is
+Huber's error, and a reward for confidence where that is small, whose weight is 1 / epoch (Eldesokey
+et al., 2018).
+"""
 
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deepbasis import latent
 from deepbasis.data.training import Item
 from deepbasis.layer import BasisFit, Errors
 from deepbasis.measurements import Measurements
-from deepbasis.model import Network
+from deepbasis.nets import ConvHead
+from deepbasis.networks import Network, TwoBranch, Unguided
 from deepbasis.pyramid import Pyramid
 from deepbasis.shapes import Bool, Float
 
@@ -50,6 +58,9 @@ class Loss(nn.Module):
         few: weight of the losses of a fit to few points and to none, with the prior so far.
     """
 
+    side = 0.0
+    """Weight of what other papers add to the error of the answer; see `Schedule.side`."""
+
     def __init__(
         self,
         network: Network,
@@ -68,9 +79,13 @@ class Loss(nn.Module):
             raise ValueError(f"one of the frames {', '.join(item.name)} has no depth to learn from")
         z = latent.to_latent(torch.where(known, item.depth, 1))
         net, last = self.network, self.network.last
-        filled = (item.scaffold, item.valid) if net.bases.depth_stem is not None else ()
+        filled = (item.scaffold, item.valid) if net.architecture.depth_input else ()
         with torch.autocast(item.image.device.type, torch.bfloat16, enabled=self.mixed):
-            bases = net.bases(item.image, *filled)
+            if isinstance(net, TwoBranch):
+                return self._of_branches(net, item, known)
+            if isinstance(net, Unguided):
+                return self._of_confidence(net, item, known)
+            bases = net.features(item.image, item.sparse, *filled)
         bases = [basis.to(item.depth.dtype) for basis in bases]
         if isinstance(last, BasisFit):
             pyramid, points = last.read(bases, item.sparse)
@@ -78,6 +93,7 @@ class Loss(nn.Module):
                 guide = item.image.to(z.dtype) / 255
                 return l1(last.mean_locally(pyramid, points, guide), z, known)
             return self._of_fit(last, pyramid, points, z, known)
+        assert isinstance(last, ConvHead)
         mean, var = last(bases, (z.shape[2], z.shape[3]))
         return laplace_nll(mean, var, z, known) if last.variance else l1(mean, z, known)
 
@@ -95,6 +111,17 @@ class Loss(nn.Module):
         few = last.shrunk(pyramid, thin(points))
         none = last.prior_mean.expand_as(few)
         return loss(post.mean) + self.few * (loss(few) + loss(none))
+
+    def _of_branches(self, net: TwoBranch, item: Item, known: Tensor) -> Float[Tensor, "b"]:
+        depths, _ = net.run(item.image, item.sparse)
+        true = torch.where(known, item.depth, 0)
+        fused, colour, depth = (_per_image((one - true).square(), known) for one in depths)
+        return (1 - 2 * self.side) * fused + self.side * (colour + depth)
+
+    def _of_confidence(self, net: Unguided, item: Item, known: Tensor) -> Float[Tensor, "b"]:
+        depth, confidence = net.run(item.image, item.sparse)
+        error = F.smooth_l1_loss(depth, torch.where(known, item.depth, 0), reduction="none")
+        return _per_image(error - self.side * confidence * (1 - error), known)
 
 
 def thin(points: Measurements) -> Measurements:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Predictions of held-back frames, each made by one process and seen by all."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +11,9 @@ from torch import Tensor
 from deepbasis import fit, latent, metrics
 from deepbasis.data.points import WithPoints
 from deepbasis.data.sample import Frames, seeded
+from deepbasis.data.training import TrainingSet
 from deepbasis.model import Completer
+from deepbasis.networks import Network
 from deepbasis.prediction import Prediction
 from deepbasis.shapes import Float
 from deepbasis.sparse import Pattern, parse
@@ -65,6 +68,32 @@ def predict(job: Job, model: Completer, frames: Frames, points: str) -> list[Pre
         image, depth, sparse = (job.fabric.to_device(part[None]) for part in frames[index][1:4])
         found.append(Predicted(model(image, sparse), depth))
     return found
+
+
+@torch.no_grad()
+def watch(job: Job, network: Network, parts: Sequence[Frames]) -> tuple[float, ...]:
+    """Mean RMSE in metres of each part's frames, by a network that is still in training.
+
+    A fit is the one of training, since there is no prior yet.
+    """
+    config, found = job.config, []
+    network.eval()
+    network.last.train()
+    for frames in parts:
+        items = TrainingSet(
+            frames, config.input_points, config.fit_points, 0.0, config.depth_input, config.seed,
+            jitter=0.0,
+        )  # fmt: skip
+        errors = []
+        for index in share(len(items), job.fabric):
+            item = items[index]
+            image, depth, sparse, *filled = (job.fabric.to_device(part[None]) for part in item[1:])
+            mean = network(image, sparse, *(filled if config.depth_input else ())).mean
+            errors.append([metrics.rmse(latent.to_depth(mean), depth)])
+        rows = torch.tensor(errors, dtype=torch.float64).view(-1, 1)
+        found.append(float(gather_rows(job.fabric, rows).mean()))
+    network.train()
+    return tuple(found)
 
 
 def some(rows: Tensor, most: int) -> Tensor:

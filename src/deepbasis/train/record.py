@@ -24,7 +24,7 @@ from deepbasis.data.files import whole
 from deepbasis.data.points import WithPoints
 from deepbasis.data.training import Item
 from deepbasis.layer import BasisFit
-from deepbasis.model import Network
+from deepbasis.networks import Network
 from deepbasis.plots import loss_curve, panel, save
 from deepbasis.scaffold import scaffold
 from deepbasis.sparse import parse
@@ -78,8 +78,13 @@ class Record:
             self.writer.add_scalar(name, value, state.step)
         if state.step % schedule.steps_per_epoch == 0:
             self.writer.add_scalar("loss of an epoch", state.losses[-1], epoch)
+            told = f"epoch {epoch}/{epochs}: loss {state.losses[-1]:.4f}"
+            if state.watched:
+                seen, unseen = state.watched[-1]
+                self.writer.add_scalars("RMSE (m)", {"train": seen, "test": unseen}, epoch)
+                told += f", RMSE {seen:.3f} m of training and {unseen:.3f} m of test frames"
             if not self.console.is_terminal:
-                self.console.print(f"epoch {epoch}/{epochs}: loss {state.losses[-1]:.4f}")
+                self.console.print(told)
         due = time.monotonic() - self.drawn > 60 * self.job.config.panel_minutes
         if due or state.step == schedule.total:
             self.draw(state.step, network, item)
@@ -98,7 +103,7 @@ class Record:
                 self.job.fabric.to_device(part[None]) for part in (sample[1], sample[3])
             )
             filled: tuple[Tensor, ...] = ()
-            if network.bases.depth_stem is not None:
+            if network.architecture.depth_input:
                 filled = tuple(part[None].to(image.device) for part in scaffold(sample.sparse))
             figure = panel(sample, network(image, sparse, *filled))
             self.writer.add_figure(f"held back/{index}", figure, step)
@@ -113,8 +118,8 @@ class Record:
         )
         layer.train()
         layer.gathered = []
-        rgbd = network.bases.depth_stem is not None
-        layer.mean(network.bases(image, *(filled if rgbd else ())), sparse)
+        rgbd = network.architecture.depth_input
+        layer.mean(network.features(image, sparse, *(filled if rgbd else ())), sparse)
         sample = fit.WeightSample.merge(layer.gathered)
         layer.gathered = None
         layer.eval()

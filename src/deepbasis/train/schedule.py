@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from deepbasis.methods import METHODS
 from deepbasis.train.config import TrainConfig
 
+# Of ENet: weight of each branch's loss in the first, second, ... fifth of a training. Its authors
+# give 2 epochs to 0.2, 2 to 0.05 and the others to 0; the comparison with bdbf had 10 epochs.
+BRANCHES = (0.2, 0.05, 0.0, 0.0, 0.0)
 # Share of the steps in which the rate of the "cosine" schedule rises.
 WARM_UP = 0.1
 
@@ -60,3 +63,10 @@ class Schedule:
             return self.config.lr * (within + 1) / (rise + 1)
         share = (within - rise) / max(1.0, self.steps - rise)
         return self.config.lr / 2 * (math.cos(math.pi * share) + 1)
+
+    def side(self, step: int) -> float:
+        """Weight of what networks of other papers add to their loss; see `loss`."""
+        within, network = step % self.steps, METHODS[self.config.method].network
+        if network == "enet":
+            return BRANCHES[len(BRANCHES) * within // self.steps]
+        return 1 / (1 + within // self.steps_per_epoch) if network == "ncnn" else 0.0
