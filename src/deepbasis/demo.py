@@ -48,8 +48,8 @@ class Case:
         """MAE and RMSE in metres, and the share of pixels whose interval holds the truth."""
         true, depth = self.sample.depth[0], torch.from_numpy(self.answer.depth)
         low, high = (torch.from_numpy(bound) for bound in self.answer.interval(LEVEL))
-        scores = (metrics.mae(depth, true), metrics.rmse(depth, true))
-        return *map(float, scores), float(metrics.coverage(low, high, true))
+        mae, rmse = float(metrics.mae(depth, true)), float(metrics.rmse(depth, true))
+        return mae, rmse, float(metrics.coverage(low, high, true))
 
 
 def run(out: Path, seed: int = 0) -> None:
