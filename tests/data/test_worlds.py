@@ -202,3 +202,9 @@ def test_furniture_does_not_overlap():
         for i, (a, b, c, d) in enumerate(room.taken):
             for p, q, r, s in room.taken[:i]:
                 assert c <= p or a >= r or d <= q or b >= s
+
+
+def test_no_camera_stays_inside_a_car():
+    """Of this street the second camera starts inside one, and has to drive on out of it."""
+    sample = Worlds("roads", 166, 0, "clone", (32, 96))[165]
+    assert sample.mask.float().mean() > 0.5
