@@ -74,7 +74,7 @@ def fit_all(
         found.append(fit.evidence(phi, points.z[0].to(phi), prior, hyperprior=hyperprior))
     if not any(post.points.n for post in found):
         raise ValueError(
-            f"no frame has depth at the points that the model was trained with, "
+            "no frame has depth at the points that the model was trained with, "
             f"{learn.trained_points(config)!r}; check the frames, or pass others with --points"
         )
     return found

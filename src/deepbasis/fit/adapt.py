@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from deepbasis.fit.linear import Posterior, posterior
 from deepbasis.fit.prior import Prior
@@ -131,8 +132,8 @@ def _in_noise(post: Posterior) -> tuple[Float[Tensor, "n m"], Float[Tensor, "n"]
 
 
 def _stack(frames: Sequence[tuple[Tensor, Tensor]]) -> Rows:
-    phi, z = (torch.nn.utils.rnn.pad_sequence(part, True) for part in zip(*frames, strict=True))
-    return Rows(phi, z)
+    phi, z = ([frame[part] for frame in frames] for part in (0, 1))
+    return Rows(pad_sequence(phi, batch_first=True), pad_sequence(z, batch_first=True))
 
 
 def _score(rows: Rows, few: Rows, old: Prior, strength: Strength) -> float:
@@ -140,6 +141,7 @@ def _score(rows: Rows, few: Rows, old: Prior, strength: Strength) -> float:
     part = torch.arange(len(rows.z), device=rows.z.device) * FOLDS // len(rows.z)
     found = [
         few.at(part == one).fit(learn(rows.at(part != one), old, strength)).log_evidence
-        for one in part.unique()
+        for one in range(FOLDS)
+        if (part == one).any()
     ]
     return float(torch.cat(found).mean())

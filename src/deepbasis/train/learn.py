@@ -106,13 +106,11 @@ def gather_sample(fabric: Fabric, sample: fit.WeightSample) -> fit.WeightSample:
 
 def look(draw: Draw, model: Completer, frames: Frames) -> list[Rows]:
     """Some pixels of all frames, at each of the patterns."""
-    parts = [
-        [some(one.rows, PIXELS) for one in frame]
-        for frame in predict(draw.fabric, model, frames, draw.patterns, draw.seed, draw.apart)
-    ]
-    none = torch.zeros(0, 3)
-    groups = zip(*parts, strict=True) if parts else ([] for _ in draw.patterns)
-    return [gather_rows(draw.fabric, torch.cat(group) if group else none) for group in groups]
+    groups: list[list[Tensor]] = [[torch.zeros(0, 3)] for _ in draw.patterns]
+    for frame in predict(draw.fabric, model, frames, draw.patterns, draw.seed, draw.apart):
+        for group, one in zip(groups, frame, strict=True):
+            group.append(some(one.rows, PIXELS).cpu())
+    return [gather_rows(draw.fabric, torch.cat(group)) for group in groups]
 
 
 def calibrate(layer: BasisFit, groups: Sequence[Rows]) -> dict[str, object]:
