@@ -19,13 +19,13 @@ SRC = ROOT / "src" / "deepbasis"
 # Each may import from those before it, and from no other.
 LAYERS = [
     "shapes", "fit", "latent", "sparse", "scaffold", "metrics", "nets", "pyramid",
-    "measurements", "prediction", "layer", "completion", "data",
-    "methods", "classical", "networks", "model", "plots", "train", "complete", "evaluate",
+    "measurements", "prediction", "layer", "frozen", "completion", "data",
+    "methods", "classical", "networks", "model", "plots", "train", "adapt", "complete", "evaluate",
     "submit", "demo", "reproduce", "cli",
 ]  # fmt: skip
 FIT_LAYERS = [
     "checks", "prior", "linear", "robust", "evidence", "kernel", "neighbours", "local", "outliers",
-    "local_learn", "calibration",
+    "local_learn", "calibration", "adapt",
 ]  # fmt: skip
 DATA_LAYERS = [
     "sample", "files", "formats", "clouds", "folder", "nyu", "vkitti2", "kitti", "submission",
@@ -37,8 +37,8 @@ METRICS_LAYERS = [
     "bootstrap",
 ]  # fmt: skip
 TRAIN_LAYERS = [
-    "config", "schedule", "job", "loss", "checkpoint", "measure", "record", "loop", "finish",
-    "report", "run",
+    "config", "schedule", "job", "loss", "checkpoint", "measure", "record", "loop", "learn",
+    "finish", "report", "run",
 ]  # fmt: skip
 REPRODUCE_LAYERS = [
     "config", "noise_term", "gallery", "paper", "claims", "plan", "cells", "pages", "figures",
@@ -88,13 +88,14 @@ def test_imports_only_point_down(folder, layers):
 def test_public_names_are_guarded():
     """Change this list only together with CHANGELOG.md: users build on these names."""
     assert sorted(deepbasis.__all__) == [
-        "BasisFit", "data", "fit", "latent", "load", "metrics", "nets", "scaffold", "sparse",
+        "BasisFit", "FrozenBases", "data", "fit", "latent", "load", "metrics", "nets", "scaffold",
+        "sparse",
     ]  # fmt: skip
     assert sorted(fit.__all__) == [
-        "Frame", "Gamma", "Hyperprior", "JitterWarning", "Kernel", "Posterior", "Prior",
-        "WeightSample", "evidence", "fit_gamma", "laplace_factor", "learn_kernel", "local",
-        "log_likelihood", "match_nees", "ml", "nees", "posterior", "search_kernel", "shrunk",
-        "two_term",
+        "Adapted", "Frame", "Gamma", "Hyperprior", "JitterWarning", "Kernel", "Posterior", "Prior",
+        "Strength", "WeightSample", "adapt_prior", "evidence", "fit_gamma", "laplace_factor",
+        "learn_kernel", "local", "log_likelihood", "match_nees", "ml", "nees", "posterior",
+        "search_kernel", "shrunk", "two_term",
     ]  # fmt: skip
     assert sorted(metrics.__all__) == [
         "CONVENTIONS", "Calibration", "Laplace", "Shape", "Sparsification", "StudentT", "Tally",
@@ -127,7 +128,18 @@ def test_no_file_or_function_is_long_without_a_reason():
 
 @pytest.mark.parametrize(
     "command",
-    ["", "demo", "complete", "reproduce", "render", "models", "train", "evaluate", "submit"],
+    [
+        "",
+        "demo",
+        "complete",
+        "reproduce",
+        "render",
+        "models",
+        "train",
+        "adapt",
+        "evaluate",
+        "submit",
+    ],
 )
 def test_help_imports_no_torch(command):
     program = (

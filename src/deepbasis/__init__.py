@@ -5,12 +5,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0.dev0"
-__all__ = ["BasisFit", "data", "fit", "latent", "load", "metrics", "nets", "scaffold", "sparse"]
+__all__ = [
+    "BasisFit", "FrozenBases", "data", "fit", "latent", "load", "metrics", "nets", "scaffold",
+    "sparse",
+]  # fmt: skip
 
-HOMES = {"BasisFit": "deepbasis.layer", "load": "deepbasis.model"}
+HOMES = {
+    "BasisFit": "deepbasis.layer", "FrozenBases": "deepbasis.frozen", "load": "deepbasis.model",
+}  # fmt: skip
 
 if TYPE_CHECKING:
     from deepbasis import data, fit, latent, metrics, nets, scaffold, sparse
+    from deepbasis.frozen import FrozenBases
     from deepbasis.layer import BasisFit
     from deepbasis.model import load
 

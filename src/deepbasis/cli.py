@@ -159,6 +159,45 @@ def train(config: TrainConfig) -> None:
             sys.exit(128 + number)  # as shells report a process that a signal ended
 
 
+def adapt(
+    model: tyro.conf.Positional[str],
+    data: Literal["nyu", "vkitti2", "kitti", "folder", "rooms", "roads"] = "folder",
+    root: Path | None = None,
+    frames: int | None = None,
+    size: tuple[int, int] | None = None,
+    halvings: int = 0,
+    held_back: int | None = None,
+    points: str | None = None,
+    out: Path = Path("adapted.safetensors"),
+) -> None:
+    """Bring a model to your camera by a few dozen frames with depth, dense or sparse.
+
+    Prior, calibration, the shape of errors and, from 36 frames on, the kernel of local errors are
+    learned anew; the network is not trained.
+
+    Args:
+        model: Name of a model, its file, or the folder of its training.
+        data: Data set. A folder holds rgb/ and depth/; rooms and roads are rendered.
+        root: Folder of the data set, or NYU's .mat file.
+        frames: Use only so many frames; of rooms and roads, render so many (100 by default).
+        size: Height and width of rendered frames.
+        halvings: Halve the frames so many times; nyu starts at 224 x 304, the others at full size.
+        held_back: Last frames that only measure what the others bring; by default a quarter.
+        points: Points of each frame to learn from, as 2000, 5% or sensor; by default those that
+            the model was trained with.
+        out: Model file to write.
+    """
+    from deepbasis.data.sources import Source
+
+    try:
+        from deepbasis.adapt import run
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f'adapting needs {error.name}: pip install "deepbasis[train]"'
+        ) from error
+    run(model, Source(data, root, frames, size, halvings), out, held_back, points)
+
+
 def evaluate(
     models: tyro.conf.Positional[tuple[Path, ...]] = (),
     data: Literal["nyu", "vkitti2", "kitti", "folder", "rooms", "roads"] = "rooms",
@@ -236,7 +275,7 @@ def submit(
 def make_app(arguments: list[str]) -> tyro.extras.SubcommandApp:
     """All commands; the defaults of `train` come from the preset that the arguments name."""
     app = tyro.extras.SubcommandApp()
-    for command in (demo, complete, reproduce, render, models, evaluate, submit):
+    for command in (demo, complete, reproduce, render, models, adapt, evaluate, submit):
         app.command(command)
     settings = TrainConfig()
     if arguments[:1] == ["train"] and (name := _find_preset(arguments)) is not None:

@@ -14,6 +14,7 @@ float64 whatever comes in; results return in the dtype of `phi`.
 """
 
 from deepbasis.fit import local
+from deepbasis.fit.adapt import Adapted, Strength, adapt_prior
 from deepbasis.fit.calibration import laplace_factor, match_nees, nees, two_term
 from deepbasis.fit.evidence import evidence
 from deepbasis.fit.kernel import Kernel
@@ -22,6 +23,7 @@ from deepbasis.fit.local_learn import Frame, learn_kernel, log_likelihood, searc
 from deepbasis.fit.prior import Gamma, Hyperprior, Prior, WeightSample, fit_gamma
 
 __all__ = [
+    "Adapted",
     "Frame",
     "Gamma",
     "Hyperprior",
@@ -29,7 +31,9 @@ __all__ = [
     "Kernel",
     "Posterior",
     "Prior",
+    "Strength",
     "WeightSample",
+    "adapt_prior",
     "evidence",
     "fit_gamma",
     "laplace_factor",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Predictions of held-back frames, each made by one process and seen by all."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +12,7 @@ from deepbasis import fit, latent, metrics
 from deepbasis.data.points import WithPoints
 from deepbasis.data.sample import Frames, seeded
 from deepbasis.data.training import TrainingSet
+from deepbasis.layer import BasisFit
 from deepbasis.model import Completer
 from deepbasis.networks import Network
 from deepbasis.prediction import Prediction
@@ -60,14 +61,47 @@ def pattern_of(points: str) -> Pattern | None:
     return None if points == "sensor" else parse(points)
 
 
-def predict(job: Job, model: Completer, frames: Frames, points: str) -> list[Predicted]:
-    """Predict this process's share of some frames from one pattern of points."""
-    frames = WithPoints(frames, pattern_of(points), seed=job.config.seed)
-    found = []
-    for index in share(len(frames), job.fabric):
-        image, depth, sparse = (job.fabric.to_device(part[None]) for part in frames[index][1:4])
-        found.append(Predicted(model(image, sparse), depth))
-    return found
+def predict(
+    fabric: Fabric,
+    model: Completer,
+    frames: Frames,
+    patterns: Sequence[str],
+    seed: int,
+    apart: bool = False,
+) -> Iterator[list[Predicted]]:
+    """Predict each of this process's share of some frames from each pattern of points.
+
+    Args:
+        fabric: whose processes share the frames.
+        model: whatever the method.
+        frames: any reader.
+        patterns: see `pattern_of`.
+        seed: of the points.
+        apart: leave the points themselves out of the depth that the prediction is judged by.
+    """
+    draws = [WithPoints(frames, pattern_of(points), seed=seed) for points in patterns]
+    for index in share(len(frames), fabric):
+        answer: Callable[[Tensor], Prediction] | None = None
+        found = []
+        for draw in draws:
+            image, depth, sparse = (fabric.to_device(part[None]) for part in draw[index][1:4])
+            answer = answer or _answer(model, image)
+            judged = depth * ~latent.measured(sparse) if apart else depth
+            found.append(Predicted(answer(sparse), judged))
+        yield found
+
+
+def _answer(model: Completer, image: Tensor) -> Callable[[Tensor], Prediction]:
+    """Completion of one image from any points; its bases are made once, if they need no points."""
+    network, *others = model.networks
+    layer, sees_points = (
+        network.last,
+        type(network) is not Network or network.architecture.depth_input,
+    )
+    if others or sees_points or not isinstance(layer, BasisFit):
+        return lambda sparse: model(image, sparse)
+    bases = network.bases(image)
+    return lambda sparse: layer(bases, sparse, guide=image.to(sparse.dtype) / 255)
 
 
 @torch.no_grad()
@@ -101,18 +135,39 @@ def some(rows: Tensor, most: int) -> Tensor:
     return rows[torch.randperm(len(rows), generator=seeded(0))[:most].to(rows.device)]
 
 
-def measure(job: Job, model: Completer, held: Frames, points: str) -> dict[str, float]:
-    """Mean over frames of error, consistency and coverage."""
-    rows = []
-    for one in predict(job, model, held, points):
-        mean, var = one.prediction.mean, one.prediction.var
-        low, high = latent.interval(mean, var, LEVEL, model.shape(one.prediction))
-        depth = latent.to_depth(mean)
-        error, noise_var, model_var = one.rows.unbind(1)
-        rows.append([
-            metrics.mae(depth, one.depth), metrics.rmse(depth, one.depth),
-            float(fit.nees(error, noise_var + model_var)),
-            metrics.coverage(low, high, one.depth),
-        ])  # fmt: skip
-    means = gather_rows(job.fabric, torch.tensor(rows).view(-1, 4)).mean(0).tolist()
-    return dict(zip(("mae", "rmse", "nees", "coverage_90"), means, strict=True))
+def measure(
+    fabric: Fabric,
+    model: Completer,
+    held: Frames,
+    patterns: Sequence[str],
+    seed: int,
+    apart: bool = False,
+) -> dict[str, dict[str, float]]:
+    """Mean over frames of error, consistency and coverage, for each pattern; see `predict`.
+
+    Frames without a pixel to judge by are left out, and patterns that leave none in any frame.
+    """
+    rows: list[list[list[float]]] = [[] for _ in patterns]
+    for frame in predict(fabric, model, held, patterns, seed, apart):
+        for one, group in zip(frame, rows, strict=True):
+            if latent.measured(one.depth).any() or not apart:
+                group.append(_figures(model, one))
+    tables = [gather_rows(fabric, torch.tensor(group).view(-1, 4)) for group in rows]
+    names = ("mae", "rmse", "nees", "coverage_90")
+    return {
+        points: dict(zip(names, table.mean(0).tolist(), strict=True))
+        for points, table in zip(patterns, tables, strict=True)
+        if len(table)
+    }
+
+
+def _figures(model: Completer, one: Predicted) -> list[float]:
+    mean, var = one.prediction.mean, one.prediction.var
+    low, high = latent.interval(mean, var, LEVEL, model.shape(one.prediction))
+    depth = latent.to_depth(mean)
+    error, noise_var, model_var = one.rows.unbind(1)
+    return [
+        float(metrics.mae(depth, one.depth)), float(metrics.rmse(depth, one.depth)),
+        float(fit.nees(error, noise_var + model_var)),
+        float(metrics.coverage(low, high, one.depth)),
+    ]  # fmt: skip
