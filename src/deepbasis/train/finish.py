@@ -50,8 +50,8 @@ def finish(job: Job, state: State) -> Completer:
 
 
 def calibrate(job: Job, model: Completer, layer: BasisFit, held: Frames) -> dict[str, object]:
-    """Calibrate independent errors on held-back frames, find the kernel of local ones on training
-    frames, and calibrate those.
+    """On held-back frames calibrate independent errors, find the kernel of local ones, and calibrate
+    those. (Frames that the network knows give a kernel that does worse on others.)
     """
     draw = learn.Draw(job.fabric, learn.mixed(job.config), job.config.seed)
     layer.set_calibration()
@@ -59,7 +59,7 @@ def calibrate(job: Job, model: Completer, layer: BasisFit, held: Frames) -> dict
     found = learn.calibrate(layer, learn.look(draw, model, held))
     if not job.config.on_bases:
         return found
-    found |= learn.learn_kernel(draw, model, job.frames)
+    found |= learn.learn_kernel(draw, model, held)
     model.assume("local")
     return found | learn.calibrate_local(layer, learn.look(draw, model, held))
 

@@ -25,12 +25,13 @@ from deepbasis.train.measure import gather_rows, pattern_of, predict, share, som
 MIXED_POINTS = ("5%", "1%", "200", "63", "20", "6", "0")
 # Pixels of each prediction that calibration looks at.
 PIXELS = 1000
-# Frames that the kernel of local errors is learned from.
-KERNEL_FRAMES = 36
+# Frames that the kernel of local errors is learned from, and at how many of the patterns, those with
+# the most points: far points tell nothing of it.
+KERNEL_FRAMES, KERNEL_PATTERNS = 36, 5
 # Pixels of each of them that it must foretell.
 KERNEL_PIXELS = 500
 # Length, colour and nugget that the search begins with.
-KERNEL_START = (0.1, 0.25, 0.001)
+KERNEL_START = (0.1, 0.15, 0.0003)
 
 # Errors, noise and model variances of some pixels.
 Rows = Float[Tensor, "p 3"]
@@ -142,7 +143,7 @@ def learn_kernel(
     judged = [one for one in seen if one.pixels is not None and len(one.pixels.z)]
     found = [
         fit.search_kernel(
-            judged, prior, fit.Kernel(*KERNEL_START, smoothness), evaluations=40, hyperprior=alpha
+            judged, prior, fit.Kernel(*KERNEL_START, smoothness), evaluations=50, hyperprior=alpha
         )
         for smoothness in ((0.5, 1.5) if search and judged else ())
     ]
@@ -182,7 +183,8 @@ def learn_tails(
 
 def see(draw: Draw, model: Completer, frames: Frames, index: int) -> fit.Frame:
     """A frame's points, at one of the patterns, and some of the pixels between them."""
-    pattern = pattern_of(draw.patterns[index % len(draw.patterns)])
+    patterns = draw.patterns[:KERNEL_PATTERNS]
+    pattern = pattern_of(patterns[index % len(patterns)])
     sample = WithPoints(frames, pattern, seed=draw.seed)[index]
     image, sparse, depth = (
         draw.fabric.to_device(part[None]) for part in (sample.image, sample.sparse, sample.depth)
