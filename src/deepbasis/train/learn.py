@@ -32,7 +32,7 @@ KERNEL_PIXELS = 500
 KERNEL_START = (0.1, 0.25, 0.001)
 
 # Errors, noise and model variances of some pixels.
-Rows = Float[Tensor, "p 3"]
+Rows = Float[Tensor, "_ 3"]
 
 
 class Draw(NamedTuple):
