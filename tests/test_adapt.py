@@ -24,7 +24,7 @@ SIZE = (32, 48)
 
 @pytest.fixture(scope="module")
 def frames():
-    return Remembered(Source("rooms", count=16, size=SIZE).open("train"))
+    return Remembered(Source("rooms", count=14, size=SIZE).open("train"))
 
 
 class Sparse:
@@ -56,32 +56,29 @@ def far_off(**settings):
 
 
 @pytest.mark.parametrize("errors", ["independent", "local"])
-def test_dense_depth_of_a_dozen_frames_teaches_place_and_spread(frames, errors):
+def test_dense_depth_of_ten_frames_teaches_place_and_spread(frames, errors):
     model = far_off(errors=errors)
     weights = {k: v.clone() for k, v in model.state_dict().items() if ".last." not in k}
-    held = Picked(frames, range(12, 16))
+    held = Picked(frames, range(10, 14))
     before = measure(FABRIC, model, held, ["0", "5", "50"], 0, apart=True)
-    found = adapt.adapt(model, Picked(frames, range(12)), FABRIC, "400")
+    found = adapt.adapt(model, Picked(frames, range(10)), FABRIC, "400")
     after = measure(FABRIC, model, held, ["0", "5", "50"], 0, apart=True)
     assert all(torch.equal(model.state_dict()[k], v) for k, v in weights.items())
     assert model.architecture.errors == model.networks[0].last.errors == errors
     assert after["0"]["mae"] < 0.5 * before["0"]["mae"]
+    assert before["0"]["nees"] > 8
     for points, row in after.items():
-        off = abs(math.log(row["nees"]))
-        assert off < abs(math.log(before[points]["nees"])), points
-        assert off < math.log(4), points
+        assert 1 / 4 < row["nees"] < 4, points
         assert row["coverage_90"] > 0.7, points
     assert found["strength"]["mean"] < 25  # the old mean is no use
 
 
 def test_frames_with_fewer_points_than_bases_teach_too(frames):
     model = far_off()
-    held = Picked(frames, range(12, 16))
-    before, after = (
-        measure(FABRIC, model, held, ["0"], 0)["0"]["mae"]
-        for _ in (None, adapt.adapt(model, Sparse(Picked(frames, range(12)), 30), FABRIC, "400"))
-    )
-    assert after < 0.6 * before
+    held = Picked(frames, range(10, 14))
+    before = measure(FABRIC, model, held, ["0"], 0)["0"]["mae"]
+    adapt.adapt(model, Sparse(Picked(frames, range(10)), 30), FABRIC, "400")
+    assert measure(FABRIC, model, held, ["0"], 0)["0"]["mae"] < 0.6 * before
 
 
 def test_each_half_is_judged_with_the_prior_of_the_other(frames, monkeypatch):
@@ -101,8 +98,8 @@ def test_each_half_is_judged_with_the_prior_of_the_other(frames, monkeypatch):
 
     monkeypatch.setattr(learn, "look", look)
     groups = adapt._look_crosswise(learn.Draw(FABRIC, ["1", "2"]), model, frames, halves)
-    names = [frames.name(i) for i in range(16)]
-    assert seen == [(2.0, names[:8]), (1.0, names[8:])]
+    names = [frames.name(i) for i in range(14)]
+    assert seen == [(2.0, names[:7]), (1.0, names[7:])]
     assert [len(group) for group in groups] == [2, 0]
 
 
@@ -113,7 +110,7 @@ def test_points_are_not_judged_by_themselves(frames):
     assert set(found) == {"10"}
     draw = learn.Draw(FABRIC, ["10", "30"], apart=True)
     ten, thirty = learn.look(draw, make_model(), sparse)
-    assert (len(ten), len(thirty)) == (16 * 20, 0)
+    assert (len(ten), len(thirty)) == (14 * 20, 0)
 
 
 def run(monkeypatch, *words):

@@ -34,7 +34,7 @@ KERNEL_PIXELS = 500
 KERNEL_START = (0.1, 0.15, 0.0003)
 
 # Errors, noise and model variances of some pixels.
-Rows = Float[Tensor, "p 3"]
+Rows = Float[Tensor, "_ 3"]
 
 
 class Draw(NamedTuple):
