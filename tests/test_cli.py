@@ -21,7 +21,7 @@ def run(monkeypatch, *arguments: str) -> int:
 def table(said: str) -> list[list[float]]:
     """Points, MAE, RMSE and coverage in per cent that the demo printed."""
     rows = [line.split() for line in said.splitlines()[2:6]]
-    return [[float(row[i].strip("%")) for i in (0, 1, 3, 5)] for row in rows]
+    return [[float(row[i].strip("%")) for i in (0, 1, 3, 6)] for row in rows]
 
 
 def test_demo_prints_error_and_coverage_and_writes_a_picture(monkeypatch, capsys, tmp_path):

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 import tyro
 
 import deepbasis
+from deepbasis import methods
 from deepbasis.complete.config import Settings
-from deepbasis.methods import METHODS
 from deepbasis.reproduce.config import Plan, Target
 from deepbasis.train.config import TrainConfig, read_preset
 
@@ -119,21 +119,9 @@ def models(size: tuple[int, int] = (240, 320)) -> None:
     """
     if min(size) < 1:
         raise ValueError(f"--size {size[0]} {size[1]} is not the size of an image")
-    from deepbasis.nets import BasisNet
-    from deepbasis.nets.cost import cost
-    from deepbasis.nets.encoders import ENCODERS
+    from deepbasis.nets.cost import table
 
-    print(f"network              parameters  operations ({size[0]} x {size[1]} pixels)")
-    for encoder in ENCODERS:
-        for depth_input in (False, True):
-            parameters, flops = cost(BasisNet(encoder, depth_input=depth_input), size)
-            name = f"{encoder} {'rgbd' if depth_input else 'rgb'}"
-            print(f"{name:<20} {parameters / 1e6:8.2f} M {flops / 1e9:9.2f} G")
-    print("\nmethod         trainings  copies  passes  aleatoric  epistemic")
-    for name, recipe in METHODS.items():
-        numbers = f"{recipe.trainings:9} {recipe.copies:7} {recipe.passes:7}"
-        knows = ("yes" if known else "no" for known in (recipe.aleatoric, recipe.epistemic))
-        print(f"{name:<14} {numbers} {next(knows):>10} {next(knows):>10}  {recipe.summary}")
+    print(f"{table(size)}\n\n{methods.table()}")
 
 
 def train(config: TrainConfig) -> None:
@@ -257,19 +245,9 @@ def submit(
         out: Zip file to write.
         check: Write nothing, only check this zip file.
     """
-    if check is not None:
-        if model is not None or root is not None:
-            raise ValueError("--check looks at a file that is there: it takes no model or --root")
-        from deepbasis.data.submission import check_submission
+    from deepbasis.submit import check_or_run
 
-        check_submission(check)
-        print(f"{check} is as the benchmark wants it")
-        return
-    if model is None or root is None:
-        raise ValueError("a submission needs a model and --root, the folder of KITTI; or --check")
-    from deepbasis.submit import run
-
-    run(model, root, out)
+    check_or_run(model, root, out, check)
 
 
 def make_app(arguments: list[str]) -> tyro.extras.SubcommandApp:

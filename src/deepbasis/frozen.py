@@ -48,7 +48,7 @@ class FrozenBases(nn.Module):
         self.register_buffer("turn", torch.zeros(components, features))
 
     @torch.no_grad()
-    def learn(self, features: Iterable[Float[Tensor, "b c h w"]]) -> None:
+    def learn(self, features: Iterable[Float[Tensor, "_ c _ _"]]) -> None:
         """Find the principal components of the features of some frames; a dozen will do."""
         c = len(self.middle)
         count, total, squares = 0, torch.zeros(c).double(), torch.zeros(c, c).double()

@@ -61,3 +61,13 @@ METHODS |= {
     "enet-bdbf": Recipe("ENet with a fit", 10, fits=True, prior=True, network="enet"),
     "ncnn": Recipe("normalised convolutions, no image", 10, variance=True, network="ncnn"),
 }
+
+
+def table() -> str:
+    """What the methods cost and know, as text."""
+    lines = ["method         trainings  copies  passes  aleatoric  epistemic"]
+    for name, recipe in METHODS.items():
+        numbers = f"{recipe.trainings:9} {recipe.copies:7} {recipe.passes:7}"
+        knows = ["yes" if known else "no" for known in (recipe.aleatoric, recipe.epistemic)]
+        lines.append(f"{name:<14} {numbers} {knows[0]:>10} {knows[1]:>10}  {recipe.summary}")
+    return "\n".join(lines)

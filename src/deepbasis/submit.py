@@ -13,13 +13,26 @@ from deepbasis.data.files import find_folder
 from deepbasis.data.formats import KITTI, LARGEST
 from deepbasis.data.kitti import SIZE, Kitti
 from deepbasis.data.sample import Frames
-from deepbasis.data.submission import FRAMES, submission_name, write_submission
+from deepbasis.data.submission import FRAMES, check_submission, submission_name, write_submission
 from deepbasis.evaluate import Method, model_method
 from deepbasis.model import load
 from deepbasis.shapes import Float
 
 # All that 16 bits hold, in metres; 0 would mean that there is no depth.
 NEAREST, FARTHEST = 1 / KITTI, LARGEST / KITTI
+
+
+def check_or_run(model: str | None, root: Path | None, out: Path, check: Path | None) -> None:
+    """Check a file that is there, or write one."""
+    if check is None and model is not None and root is not None:
+        run(model, root, out)
+    elif check is not None and model is None and root is None:
+        check_submission(check)
+        print(f"{check} is as the benchmark wants it")
+    elif check is not None:
+        raise ValueError("--check looks at a file that is there: it takes no model or --root")
+    else:
+        raise ValueError("a submission needs a model and --root, the folder of KITTI; or --check")
 
 
 def run(

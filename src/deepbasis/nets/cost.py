@@ -8,6 +8,9 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from deepbasis.nets.basis import BasisNet
+from deepbasis.nets.encoders import ENCODERS
+
 
 class Cost(NamedTuple):
     """Numbers that tell how large a network is."""
@@ -27,3 +30,14 @@ def cost(net: nn.Module, size: tuple[int, int]) -> Cost:
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         on_paper(image)
     return Cost(sum(p.numel() for p in net.parameters()), counter.get_total_flops())
+
+
+def table(size: tuple[int, int]) -> str:
+    """Cost of every basis network, as text."""
+    lines = [f"network              parameters  operations ({size[0]} x {size[1]} pixels)"]
+    for encoder in ENCODERS:
+        for depth_input in (False, True):
+            parameters, flops = cost(BasisNet(encoder, depth_input=depth_input), size)
+            name = f"{encoder} {'rgbd' if depth_input else 'rgb'}"
+            lines.append(f"{name:<20} {parameters / 1e6:8.2f} M {flops / 1e9:9.2f} G")
+    return "\n".join(lines)

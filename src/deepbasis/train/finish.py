@@ -50,8 +50,8 @@ def finish(job: Job, state: State) -> Completer:
 
 
 def calibrate(job: Job, model: Completer, layer: BasisFit, held: Frames) -> dict[str, object]:
-    """On held-back frames calibrate independent errors, find the kernel of local ones, and calibrate
-    those. (Frames that the network knows give a kernel that does worse on others.)
+    """On held-back frames, calibrate independent errors, find the kernel of local ones, and
+    calibrate those. (Frames that the network knows give a kernel that does worse on others.)
     """
     draw = learn.Draw(job.fabric, learn.mixed(job.config), job.config.seed)
     layer.set_calibration()

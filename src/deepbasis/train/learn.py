@@ -25,8 +25,8 @@ from deepbasis.train.measure import gather_rows, pattern_of, predict, share, som
 MIXED_POINTS = ("5%", "1%", "200", "63", "20", "6", "0")
 # Pixels of each prediction that calibration looks at.
 PIXELS = 1000
-# Frames that the kernel of local errors is learned from, and at how many of the patterns, those with
-# the most points: far points tell nothing of it.
+# Frames that the kernel of local errors is learned from, and at how many of the patterns: those
+# with the most points, since far points tell nothing of it.
 KERNEL_FRAMES, KERNEL_PATTERNS = 36, 5
 # Pixels of each of them that it must foretell.
 KERNEL_PIXELS = 500

@@ -162,12 +162,12 @@ def measure(
 
 
 def _figures(model: Completer, one: Predicted) -> list[float]:
-    mean, var = one.prediction.mean, one.prediction.var
-    low, high = latent.interval(mean, var, LEVEL, model.shape(one.prediction))
-    depth = latent.to_depth(mean)
+    depth = latent.to_depth(one.prediction.mean)
     error, noise_var, model_var = one.rows.unbind(1)
+    # In the latent: after a poor training, intervals in metres overflow.
+    half = model.shape(one.prediction).half_width(one.prediction.var, LEVEL)
+    inside = error.abs() <= half[latent.measured(one.depth)]
     return [
         float(metrics.mae(depth, one.depth)), float(metrics.rmse(depth, one.depth)),
-        float(fit.nees(error, noise_var + model_var)),
-        float(metrics.coverage(low, high, one.depth)),
+        float(fit.nees(error, noise_var + model_var)), float(inside.double().mean()),
     ]  # fmt: skip
