@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# So many points are drawn smaller, so that something of the image is left to see.
+MANY = 1500
+
 
 def save(figure: "Figure", path: Path) -> None:
     """Write a figure whole or not at all."""
@@ -40,8 +43,8 @@ def show_points(ax: "Axes", sample: Sample, bounds: tuple[float, float]) -> "Axe
     ax.imshow(sample.image.permute(1, 2, 0).cpu().numpy())
     row, column = latent.measured(sample.sparse[0]).nonzero(as_tuple=True)
     ax.scatter(
-        column.cpu(), row.cpu(), c=sample.sparse[0, row, column].cpu(), s=6, cmap="turbo",
-        vmin=bounds[0], vmax=bounds[1],
+        column.cpu(), row.cpu(), c=sample.sparse[0, row, column].cpu(), cmap="turbo",
+        s=6 if len(row) < MANY else 1, vmin=bounds[0], vmax=bounds[1],
     )  # fmt: skip
     ax.set(title=f"{len(row)} points", xticks=[], yticks=[])
     return ax
