@@ -59,8 +59,8 @@ def test_points_help_and_error_bars_hold_roughly(name):
         errors.append(np.abs(answer.latent_mean - np.log(np.where(known, true, 1)))[known].mean())
         inside = ((low <= true) & (true <= high))[known].mean()
         assert inside > 0.6, (points, inside)
-    assert errors == sorted(errors)
     assert errors[0] < 0.1
+    assert errors[0] < 0.6 * min(errors[1:])
 
 
 @pytest.mark.parametrize("name", WORLDS)

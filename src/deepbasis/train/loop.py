@@ -67,15 +67,13 @@ def deaf() -> Iterator[None]:
 
 def run(job: Job, record: Record) -> State:
     """Train until the schedule is over or somebody stops it; every member is in a file then."""
-    schedule, network = job.schedule, make_network(job, 0)
-    adam = torch.optim.Adam(network.parameters(), job.config.lr, fused=True)
+    schedule, network, config = job.schedule, make_network(job, 0), job.config
+    adam = torch.optim.Adam(network.parameters(), config.lr, fused=True)
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a tenth faster
-    loss_of = Loss(
-        network, mixed=job.config.mixed_precision, few=job.config.few, through=job.config.through
-    )
+    loss_of = Loss(network, mixed=config.mixed_precision, few=config.few, through=config.through)
     module, optimiser = job.fabric.setup(loss_of, adam)
     state, saved = State(), time.monotonic()
-    if job.config.resume:
+    if config.resume:
         state = load_checkpoint(job.checkpoint, network, adam, job.settings)
     with Stop() as stop:
         while state.step < schedule.total:
@@ -95,7 +93,7 @@ def run(job: Job, record: Record) -> State:
                 if schedule.ends_member(state.step):
                     keep_member(job, network, state)
                 minutes = (time.monotonic() - saved) / 60
-                if asked or over or minutes > job.config.checkpoint_minutes:
+                if asked or over or minutes > config.checkpoint_minutes:
                     if job.fabric.is_global_zero:
                         save_checkpoint(job.checkpoint, network, adam, state, job.settings)
                     saved = time.monotonic()
