@@ -25,6 +25,8 @@ MUTANTS = [
     ("fit/robust.py", "(share * e).square()", "share * e.square()", "fit"),
     ("fit/prior.py", "kept = (1 - values)", "kept = (1 + values)", "fit"),
     ("fit/prior.py", "unbias = count / (count - m)", "unbias = count / (count + m)", "fit"),
+    ("fit/adapt.py", "off.mT @ off + post.cov.sum(0)", "off.mT @ off", "fit"),
+    ("fit/adapt.py", "strength.mean * torch.outer(moved, moved)", "torch.outer(moved, moved)", "fit"),
     ("fit/calibration.py", "error.square() / var", "error.square() / (var / 2)", "fit"),
     ("fit/calibration.py", "(var / 2).sqrt()).mean().square()", "(var / 2).sqrt()).mean()", "fit"),
     ("fit/calibration.py", "terms = parts *", "terms = parts.flip(0) *", "fit"),

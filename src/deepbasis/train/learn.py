@@ -107,11 +107,12 @@ def gather_sample(fabric: Fabric, sample: fit.WeightSample) -> fit.WeightSample:
 
 def look(draw: Draw, model: Completer, frames: Frames) -> list[Rows]:
     """Some pixels of all frames, at each of the patterns."""
-    groups: list[list[Tensor]] = [[torch.zeros(0, 3)] for _ in draw.patterns]
+    groups: list[list[Tensor]] = [[] for _ in draw.patterns]
     for frame in predict(draw.fabric, model, frames, draw.patterns, draw.seed, draw.apart):
         for group, one in zip(groups, frame, strict=True):
-            group.append(some(one.rows, PIXELS).cpu())
-    return [gather_rows(draw.fabric, torch.cat(group)) for group in groups]
+            group.append(some(one.rows, PIXELS))
+    none = torch.zeros(0, 3)
+    return [gather_rows(draw.fabric, torch.cat(group) if group else none) for group in groups]
 
 
 def calibrate(layer: BasisFit, groups: Sequence[Rows]) -> dict[str, object]:
