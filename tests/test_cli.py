@@ -70,6 +70,8 @@ def test_same_seed_same_numbers_other_seed_other_numbers(monkeypatch, capsys, tm
             "3 frames are fewer than a step takes: --batch 4 x --accumulate 1 x 1 processes",
         ),
         (["train", "--resume"], "--resume: run holds no checkpoint to go on from"),
+        (["train", "--through", "local"], "--through local needs the kernel of a model, --init"),
+        (["train", "--jitter", "1.5"], "--jitter 1.5 must be between 0 and 1"),
         (["train", "--fit-points", "40"], "cannot determine 63 weights in training"),
         (
             ["render", "rooms", "--out", "x", "--size", "8", "8"],

@@ -159,7 +159,12 @@ def test_help_imports_no_torch(command):
     assert "usage: deepbasis" in run.stdout
 
 
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((SRC / "weights").glob("*.md")),
+]
 # Commands that prepare a machine, which the tests cannot do to the one they run on.
 NOT_RUN = ("git clone ", "cd ", "pip install ")
 

@@ -271,7 +271,7 @@ class BasisFit(nn.Module):
     def follow(self, post: fit.Posterior) -> None:
         """Move the prior towards the weights of a training batch, as batch normalisation does."""
         off = post.mean.detach() - self.prior_mean
-        self.prior_mean.lerp_(self.prior_mean + off.mean(0), FOLLOW)
+        self.prior_mean.add_(off.mean(0), alpha=FOLLOW)
         self.prior_cov.lerp_(off.mT @ off / len(off), FOLLOW)
         noise = (1 / post.beta.detach()).mean()
         self.hyperprior[1].lerp_(torch.stack([torch.ones_like(noise), noise]), FOLLOW)

@@ -14,6 +14,7 @@ from deepbasis.data.sources import (
     Picked,
     Remembered,
     Source,
+    evenly,
     fingerprint,
     hold_back,
 )
@@ -52,6 +53,14 @@ def test_frames_are_picked_evenly_and_halved():
     small = Halved(picked, 2)[1]
     assert small.image.shape == (3, 6, 8)
     assert torch.equal(small.depth, halve(halve(picked[1])).depth)
+
+
+@pytest.mark.parametrize(
+    ("count", "picked"), [(3, [0, 3, 6]), (10, list(range(10))), (99, list(range(10)))]
+)
+def test_frames_are_spread_evenly_and_none_is_there_twice(count, picked):
+    some = evenly(Numbers(10), count)
+    assert [some.name(i) for i in range(len(some))] == [f"n{i}" for i in picked]
 
 
 def test_joined_frames_are_the_first_and_then_the_second():

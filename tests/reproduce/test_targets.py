@@ -10,6 +10,7 @@ import pytest
 import torch
 from matplotlib import image
 
+from deepbasis import demo
 from deepbasis.cli import main
 from deepbasis.data.sources import Source
 from deepbasis.data.training import TrainingSet
@@ -18,7 +19,7 @@ from deepbasis.data.worlds.export import export
 from deepbasis.evaluate import Answer
 from deepbasis.model import Card, Completer
 from deepbasis.networks import Architecture
-from deepbasis.reproduce import bounds, enet, prior, runtime, shift
+from deepbasis.reproduce import bounds, enet, prior, runtime, shift, showcase
 from deepbasis.reproduce.config import Plan
 from deepbasis.reproduce.plan import Training
 from deepbasis.reproduce.run import run
@@ -160,3 +161,25 @@ def test_enet_draws_the_curves_of_its_trainings(plan, tmp_path):
     assert "--seed 1" in missing
     both = [enet.BranchTraining(runs, method=method).config for method in ("enet", "enet-bdbf")]
     assert replace(both[0], method="enet-bdbf", out=both[1].out) == both[1]
+
+
+def test_the_showcase_draws_every_kind_of_points_and_the_worst_frames(plan, monkeypatch):
+    drawn = []
+
+    def keep(cases, *, with_image):
+        drawn.append([len(case.answer.points) for case in cases])
+        worst.extend(case.errors for case in cases if len(drawn) == 3)
+        return demo.draw(cases, with_image=with_image)
+
+    worst: list[tuple[float, float, float]] = []
+    monkeypatch.setattr(showcase.model, "load", lambda _: Completer(Architecture()))
+    monkeypatch.setattr(showcase, "draw", keep)
+    run("showcase", plan, "the command")
+    assert {path.name for path in plan.out.iterdir()} == {
+        "rooms-cases-1.png", "rooms-cases-2.png", "rooms-failures.png"
+    }  # fmt: skip
+    assert drawn[0][:2] == [77, 500]
+    assert drawn[1][1:] == [50, 5, 0]
+    assert drawn[2] == [50, 50]
+    assert worst[0][0] >= worst[1][0]
+    assert worst[1][2] <= worst[0][2]

@@ -93,6 +93,12 @@ class Picked:
         return self.frames.name(self.indices[index])
 
 
+def evenly(frames: Frames, count: int) -> Frames:
+    """At most so many of the frames, evenly spread."""
+    count = min(count, len(frames))
+    return Picked(frames, [i * len(frames) // count for i in range(count)])
+
+
 @dataclass(frozen=True)
 class Joined:
     """The frames of one source, then those of another."""

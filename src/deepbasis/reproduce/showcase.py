@@ -2,10 +2,12 @@
 """What the models that come with the package make of test frames, their failures among them."""
 
 from deepbasis import model
+from deepbasis.data.sources import evenly
 from deepbasis.demo import Case, draw
 from deepbasis.reproduce.cells import source_of
 from deepbasis.reproduce.config import Plan
 from deepbasis.reproduce.pages import write_figure
+from deepbasis.reproduce.qualitative import RENDERED
 
 MODELS = {
     "rooms": "indoor", "nyu": "indoor", "roads": "outdoor", "kitti": "outdoor", "vkitti2": "outdoor"
@@ -24,24 +26,21 @@ ROWS = 4
 SEARCHED, WITH = 24, "50"
 
 
-def write(plan: Plan, command: str) -> None:
+def write(plan: Plan, _: str) -> None:
     """Draw some frames, evenly spread, at many kinds of points, and the two that went worst."""
     completer, frames = model.load(MODELS[plan.data]), source_of(plan).open("test")
-    with_image = plan.with_images or plan.data in ("rooms", "roads")
+    with_image = plan.with_images or plan.data in RENDERED
     words = POINTS[plan.data]
+    shown = evenly(frames, len(words))
     cases = [
-        Case.of(completer, frames[index * len(frames) // len(words)], points, plan.seed)
+        Case.of(completer, shown[index % len(shown)], points, plan.seed)
         for index, points in enumerate(words)
     ]
     for start in range(0, len(cases), ROWS):
         figure = draw(cases[start : start + ROWS], with_image=with_image)
         write_figure(plan, f"cases-{1 + start // ROWS}", figure)
-    count = min(SEARCHED, len(frames))
-    tried = [
-        Case.of(completer, frames[index * len(frames) // count], WITH, plan.seed)
-        for index in range(count)
-    ]
+    searched = evenly(frames, SEARCHED)
+    tried = [Case.of(completer, searched[i], WITH, plan.seed) for i in range(len(searched))]
     worst = max(tried, key=lambda case: case.errors[0])
     boldest = min(tried, key=lambda case: case.errors[2])
     write_figure(plan, "failures", draw([worst, boldest], with_image=with_image))
-    print(f"made by {command}")

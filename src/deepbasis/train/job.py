@@ -12,7 +12,7 @@ from lightning_fabric import Fabric
 
 from deepbasis import latent
 from deepbasis.data.sample import Frames, seeded
-from deepbasis.data.sources import Joined, Picked, Remembered, Source, fingerprint, hold_back
+from deepbasis.data.sources import Joined, Remembered, Source, evenly, fingerprint, hold_back
 from deepbasis.layer import BasisFit
 from deepbasis.methods import METHODS
 from deepbasis.model import Completer, load_tensors
@@ -171,12 +171,8 @@ def _open_watched(config: TrainConfig, frames: Frames) -> tuple[Frames, Frames] 
     """As many training as test frames, evenly spread."""
     if config.watch == 0:
         return None
-
-    def spread(frames: Frames) -> Frames:
-        count = min(config.watch, len(frames))
-        return Picked(frames, [i * len(frames) // count for i in range(count)])
-
-    return spread(frames), _remembered(spread(_source(config).open("test")), config)
+    test = evenly(_source(config).open("test"), config.watch)
+    return evenly(frames, config.watch), _remembered(test, config)
 
 
 def _remembered(frames: Frames, config: TrainConfig) -> Frames:

@@ -12,7 +12,7 @@ from torch import Tensor
 from deepbasis import fit, latent
 from deepbasis.data.points import WithPoints
 from deepbasis.data.sample import Frames
-from deepbasis.data.sources import Picked
+from deepbasis.data.sources import evenly
 from deepbasis.data.training import TrainingSet
 from deepbasis.layer import BasisFit
 from deepbasis.model import Completer
@@ -136,8 +136,7 @@ def learn_kernel(
     """Find the kernel of local errors on some frames, or keep it, and the spread of its noise."""
     layer = model.networks[0].last
     assert isinstance(layer, BasisFit)
-    count = min(KERNEL_FRAMES, len(frames))
-    some_frames = Picked(frames, [i * len(frames) // count for i in range(count)])
+    some_frames = evenly(frames, KERNEL_FRAMES)
     prior = fit.Prior(layer.prior_mean, layer.prior_cov)
     alpha = fit.Hyperprior(alpha=fit.Gamma(*layer.hyperprior[0].tolist()))
     seen = [see(draw, model, some_frames, i) for i in range(len(some_frames))]

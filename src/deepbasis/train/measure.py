@@ -13,6 +13,7 @@ from deepbasis.data.points import WithPoints
 from deepbasis.data.sample import Frames, seeded
 from deepbasis.data.training import TrainingSet
 from deepbasis.layer import BasisFit
+from deepbasis.methods import METHODS
 from deepbasis.model import Completer
 from deepbasis.networks import Network
 from deepbasis.prediction import Prediction
@@ -94,10 +95,8 @@ def predict(
 def _answer(model: Completer, image: Tensor) -> Callable[[Tensor], Prediction]:
     """Completion of one image from any points; its bases are made once, if they need no points."""
     network, *others = model.networks
-    layer, sees_points = (
-        network.last,
-        type(network) is not Network or network.architecture.depth_input,
-    )
+    layer, architecture = network.last, model.architecture
+    sees_points = architecture.depth_input or METHODS[architecture.method].network != "basis"
     if others or sees_points or not isinstance(layer, BasisFit):
         return lambda sparse: model(image, sparse)
     bases = network.bases(image)
