@@ -63,6 +63,19 @@ def test_the_loss_falls(tmp_path):
     assert max(metrics["losses"][-3:]) < 0.7 * metrics["losses"][0]
 
 
+def test_a_model_for_few_points_with_frames_mixed_in_is_trained_on_through_local_errors(tmp_path):
+    first = small(
+        tmp_path / "first", frames=6, held_back=2, epochs=1, also="roads", also_frames=4, few=0.3,
+        jitter=0.2, input="rgb", fit_points="300",
+    )  # fmt: skip
+    path = train(first)
+    model = deepbasis.load(path)
+    assert json.loads((path.parent / "run.json").read_text())["settings"]["also"] == "roads"
+    second = replace(first, out=tmp_path / "second", init=path, few=0.0, through="local")
+    later = deepbasis.load(train(second)).card.metrics["losses"][0]
+    assert 0 < later < model.card.metrics["losses"][0]  # one loss in place of three
+
+
 @pytest.mark.slow
 def test_the_tiny_preset_completes_unseen_rooms_better_than_linear_interpolation(tmp_path):
     from deepbasis.evaluate import evaluate, open_methods
