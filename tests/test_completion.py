@@ -9,6 +9,7 @@ import torch
 from scipy import stats
 
 from deepbasis import fit
+from deepbasis.counts import Tail
 from deepbasis.measurements import Given
 from deepbasis.model import Architecture, Completer, load
 from models import NOISE, make_model
@@ -62,7 +63,7 @@ def test_tails_that_were_learned_reach_std_and_intervals(image, rows):
     model = make_model()
     plain = model.complete(image, rows)
     layer = model.networks[0].last
-    layer.set_tails("independent", 3.0, 0.7)
+    layer.set_tails("independent", [Tail(0, 1, 3.0, 0.7)])
     out = model.complete(image, rows)
     noise = float(layer.calibration[0] / out.posterior.beta)
     share = noise / out.latent_var
@@ -75,7 +76,7 @@ def test_tails_that_were_learned_reach_std_and_intervals(image, rows):
 def test_an_outliers_probability_is_that_of_a_mixture(image, rows, tails):
     model = make_model().assume(huber=1.345)
     if tails is not None:
-        model.networks[0].last.set_tails("independent", *tails)
+        model.networks[0].last.set_tails("independent", [Tail(0, 1.7, *tails)])
     rows[:6, 2] *= np.linspace(1.2, 3, 6)
     out = model.complete(image, rows)
     error, var, share = (part.numpy() for part in out.left_out())

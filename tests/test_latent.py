@@ -90,6 +90,30 @@ def test_some_pixels_of_a_shape(generator):
     assert latent.LAPLACE.at(where) is latent.LAPLACE
 
 
+def test_images_of_a_batch_keep_their_own_shape(generator):
+    dof, width = torch.tensor([1.3, 5.0, 2.0]), torch.tensor([0.25, 0.9, 0.5])
+    share, var, error = torch.rand(3, 3, 1, 4, 5, dtype=torch.float64, generator=generator) + 1e-3
+    batch = latent.StudentT(
+        *(x.view(3, 1, 1, 1).double() for x in (dof, width)), share.clamp(max=1)
+    )
+    where = torch.rand(3, 1, 4, 5, generator=generator) > 0.4
+    for i in range(3):
+        one = latent.StudentT(float(dof[i]), float(width[i]), batch.noise_share[i])
+        for name in ("level", "log_density"):
+            got, some = (getattr(x, name) for x in (batch, batch.at(where)))
+            want = getattr(one, name)(error[i], var[i])
+            torch.testing.assert_close(got(error, var)[i], want, rtol=1e-6, atol=1e-9)
+            torch.testing.assert_close(
+                some(error[where], var[where])[where[:i].sum() : where[: i + 1].sum()],
+                want[where[i]], rtol=1e-6, atol=1e-9,
+            )  # fmt: skip
+        want = one.half_width(var[i], 0.9)
+        torch.testing.assert_close(batch.half_width(var, 0.9)[i], want, rtol=1e-6, atol=0)
+        some = batch.at(where).half_width(var[where], 0.9)
+        part = slice(int(where[:i].sum()), int(where[: i + 1].sum()))
+        torch.testing.assert_close(some[part], want[where[i]], rtol=1e-6, atol=0)
+
+
 def test_tails_are_found_again(generator):
     torch.manual_seed(100 + generator.initial_seed())
     n = 100_000

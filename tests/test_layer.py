@@ -7,6 +7,7 @@ from torch import nn
 
 import reference
 from deepbasis import BasisFit, fit, latent, pyramid
+from deepbasis.counts import Tail
 from problems import bayesian
 from refusals import refusals
 
@@ -349,19 +350,44 @@ def test_the_shape_is_that_of_the_errors_assumed():
     sparse[0, 0, ::3, ::3] = 2.0 + torch.rand(3, 3)
     layer = BasisFit(3).eval()
     prediction = layer(bases, sparse)
-    assert layer.shape(prediction) == latent.LAPLACE
-    layer.set_tails("independent", 1.5, 0.5)
-    layer.set_tails("local", 4.0, 0.7)
-    found = layer.shape(prediction)
-    assert (found.dof, found.width) == (1.5, 0.5)
+    nine = torch.tensor(9.0)
+    assert layer.shape(prediction, nine) == latent.LAPLACE
+    layer.set_tails("independent", [Tail(0, 1, 1.5, 0.5)])
+    layer.set_tails("local", [Tail(0, 1, 4.0, 0.7)])
+    found = layer.shape(prediction, nine)
+    assert (found.dof, found.width) == pytest.approx((1.5, 0.5))
     share = prediction.noise_var / (prediction.noise_var + prediction.model_var)
     torch.testing.assert_close(found.noise_share, share)
     other = BasisFit(3, errors="local").eval()
     other.load_state_dict(layer.state_dict())
-    found = other.shape(other(bases, sparse))
+    found = other.shape(other(bases, sparse), nine)
     assert (found.dof, found.width) == pytest.approx((4.0, 0.7))
     layer.variance = "paper"
-    assert layer.shape(prediction) == latent.LAPLACE
+    assert layer.shape(prediction, nine) == latent.LAPLACE
+
+
+@pytest.mark.parametrize("errors", ["independent", "local"])
+def test_each_image_is_calibrated_for_its_number_of_points(errors):
+    torch.manual_seed(0)
+    bases, sparse = torch.randn(3, 3, 8, 9), torch.zeros(3, 1, 8, 9)
+    sparse[1, 0, 4, 4] = 2.0
+    sparse[2, 0, ::2, ::3] = 2.0 + torch.rand(4, 3)
+    layer = BasisFit(3, errors=errors).eval()
+    before = layer(bases, sparse)
+    layer.set_tails(errors, [Tail(12, 4, 2, 0.5), Tail(0, 1, 8, 0.9), Tail(1, 3, 5, 0.7)])
+    after = layer(bases, sparse)
+    factor = torch.tensor([1.0, 3, 4]).view(3, 1, 1, 1)
+    torch.testing.assert_close(after.mean, before.mean)
+    torch.testing.assert_close(after.noise_var, factor * before.noise_var)
+    torch.testing.assert_close(after.model_var, factor * before.model_var)
+    points = torch.tensor([0.0, 1, 12]).view(3, 1, 1, 1)
+    shape = layer.shape(after, points)
+    torch.testing.assert_close(shape.dof.flatten(), torch.tensor([8.0, 5, 2]))
+    torch.testing.assert_close(shape.width.flatten(), torch.tensor([0.9, 0.7, 0.5]))
+    for i in range(3):
+        alone = layer(bases[i : i + 1], sparse[i : i + 1])
+        half = layer.shape(alone, points[i]).half_width(alone.var, 0.9)
+        torch.testing.assert_close(shape.half_width(after.var, 0.9)[i], half[0])
 
 
 def test_a_followed_prior_forgets_its_start_and_finds_mean_spread_and_noise():

@@ -130,7 +130,7 @@ def test_local_errors_work_without_points():
             lambda p: save_file(
                 {"x": torch.zeros(1)}, p, {"deepbasis": json.dumps({"format": 99})}
             ),
-            "its format is 99, and this version reads 1",
+            "its format is 99, and this version reads 2",
         ),
         (lambda p: p.unlink(), "there is no file"),
     ],

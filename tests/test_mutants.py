@@ -53,7 +53,7 @@ MUTANTS = [
     ("pyramid.py", "share[:, None]))\n        return torch.cat(parts, 1).mT", "1 - share[:, None]))\n        return torch.cat(parts, 1).mT", "test_layer.py"),
     ("pyramid.py", "total + _read_rows(part, taps, 0, self.size[0])", "total - _read_rows(part, taps, 0, self.size[0])", "test_layer.py"),
     ("measurements.py", "[image]\n    shape", "[image] * 0\n    shape", "test_layer.py"),
-    ("layer.py", "zeros_like(mean))\n        return Prediction(mean, model_factor * model_var, noise_factor * noise_var)", "zeros_like(mean))\n        return Prediction(mean, model_factor * model_var, noise_var)", "test_layer.py"),
+    ("layer.py", "return Prediction(mean, model * model_var, noise * noise_var)", "return Prediction(mean, model * model_var, noise_var)", "test_layer.py"),
     ("layer.py", "share / post.beta", "1 / post.beta + 0 * share", "test_layer.py"),
     ("layer.py", "trust = frame.news.lower(self.kernel, trust, post.weight)", "pass", "test_layer.py"),
     ("fit/outliers.py", "1 - exact.beta[..., None] * model_var / share", "1 - exact.beta[..., None] * model_var", "fit/test_outliers.py"),

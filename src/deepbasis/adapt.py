@@ -50,6 +50,8 @@ def adapt(
     draw = learn.Draw(fabric, learn.mixed(config), apart=True)
     found: dict[str, object] = {"strength": whole[1]._asdict()}
     layer.set_calibration(nees=float(layer.calibration[2]))
+    layer.set_tails("independent", [])
+    layer.set_tails("local", [])
     model.assume("independent")
     found |= learn.calibrate(layer, _look_crosswise(draw, model, frames, halves))
     layer.set_prior(*whole[0])
@@ -103,7 +105,7 @@ def learn_priors(
 
 def _look_crosswise(
     draw: learn.Draw, model: Completer, frames: Frames, halves: tuple[Learned, Learned]
-) -> list[learn.Rows]:
+) -> list[learn.Seen]:
     """Pixels of each half of the frames, with the prior of the other."""
     middle = len(frames) // 2
     parts = Picked(frames, range(middle)), Picked(frames, range(middle, len(frames)))
@@ -111,7 +113,7 @@ def _look_crosswise(
     for part, other in zip(parts, reversed(halves), strict=True):
         _layer(model).set_prior(*other)
         found.append(learn.look(draw, model, part))
-    return [torch.cat(pair) for pair in zip(*found, strict=True)]
+    return learn.join(*found)
 
 
 def _layer(model: Completer) -> BasisFit:

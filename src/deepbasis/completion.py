@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from deepbasis import latent
-from deepbasis.fit import Kernel, Posterior
+from deepbasis.fit import Posterior
 from deepbasis.fit.outliers import leave_one_out, leave_one_out_locally
 from deepbasis.layer import BasisFit
 from deepbasis.measurements import Given
@@ -161,29 +161,27 @@ def to_pixels(image: UInt8[np.ndarray, "h w 3"]) -> UInt8[Tensor, "1 3 h w"]:
     return torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))[None]
 
 
-def answer(
-    prediction: Prediction, given: Given, shape: Callable[[Prediction], latent.Shape]
-) -> Completion:
-    """A completion that is known by its prediction alone; `shape` tells its distribution."""
+def answer(prediction: Prediction, given: Given, shape: latent.Shape) -> Completion:
+    """A completion that is known by its prediction alone, and the shape of its errors."""
     here = Prediction(*(part.float().cpu() for part in prediction))
     none = ("there are no points: the depth is what the model expects of the image alone",)
     points = given.points
     mean, var = here.mean[0, 0].numpy(), here.var[0, 0].numpy()
     warnings = () if len(points) else none
-    return Completion(mean, var, points, given.dropped, warnings, shape=shape(here))
+    return Completion(mean, var, points, given.dropped, warnings, shape=shape)
 
 
 def answer_fit(found: Explained, given: Given, layer: BasisFit) -> Completion:
     """A completion that also tells of its fit."""
     local = found.frame is not None
-    factors = (layer.local[6:] if local else layer.calibration[:2]).tolist()
-    plain = answer(found.prediction, given, layer.shape)
+    here = Prediction(*(part.float().cpu() for part in found.prediction))
+    plain = answer(here, given, layer.shape(here, found.posterior.points.n))
     noise = (layer.kernel.nugget if local else 1) / float(found.posterior.beta)
     return replace(
         plain,
         posterior=found.posterior,
         noise_percent=100 * math.sqrt(noise) if noise > 0 else None,
-        left_out=partial(_leave_out, found, layer.kernel if local else None, factors),
+        left_out=partial(_leave_out, found, layer),
         warnings=(*plain.warnings, *_doubt_unit(found, layer)),
     )
 
@@ -195,10 +193,11 @@ def usual_noise(layer: BasisFit) -> float:
     return rate / shape * (layer.kernel.nugget if local else 1.0) if shape > 0 else 0.0
 
 
-def _leave_out(found: Explained, kernel: Kernel | None, factors: list[float]) -> LeftOut:
+def _leave_out(found: Explained, layer: BasisFit) -> LeftOut:
     """Of one image: what all other points leave of each, with calibrated variances."""
-    post, weight = found.posterior, found.points.weight[0].double()
-    if found.frame is None or kernel is None:
+    post, weight, kernel = found.posterior, found.points.weight[0].double(), layer.kernel
+    factors = layer.factors(post.points.n).flatten().tolist()
+    if found.frame is None:
         share = 1 / post.points.weight
         error, model_var = (
             part[0] for part in leave_one_out(post, post.points.phi, post.points.z, share)

@@ -86,7 +86,7 @@ def model_method(model: Completer) -> Method:
     def complete(image: Tensor, sparse: Tensor) -> Answer:
         parts = model(image[None].to(device), sparse[None].to(device))
         one = Prediction(*(part[0, 0].cpu() for part in parts))
-        return Answer(one.mean, one.var, model.shape(one))
+        return Answer(one.mean, one.var, model.shape(one, sparse[0]))
 
     return complete
 

@@ -102,33 +102,41 @@ class StudentT:
     the fit takes for it, and the width is relative to that.)
     """
 
-    dof: float
-    """Degrees of freedom of noise alone."""
-    width: float
+    dof: Tensor | float
+    """Degrees of freedom of noise alone; of several images, a number for each."""
+    width: Tensor | float
     """Scale of noise alone, relative to sqrt(var)."""
     noise_share: Float[Tensor, "*s"]
     """Noise variance over variance, of each pixel."""
 
     def at(self, where: Bool[Tensor, "*s"]) -> "StudentT":
         """The shape of some pixels."""
-        return StudentT(self.dof, self.width, self.noise_share[where])
+        dof, width = (
+            number.expand(where.shape)[where] if isinstance(number, Tensor) else number
+            for number in (self.dof, self.width)
+        )
+        return StudentT(dof, width, self.noise_share[where])
 
     def half_width(self, var: Float[Tensor, "*s"], level: float) -> Float[Tensor, "*s"]:
         """Half the width of the central interval that holds `level` of the probability."""
         from scipy.special import stdtrit
 
+        numbers = torch.as_tensor(self.dof), torch.as_tensor(self.width)
+        both = torch.stack(numbers).double().cpu()
+        kinds, row = torch.unique(both.view(2, -1), dim=1, return_inverse=True)
+        which = row.view(both.shape[1:]).to(var.device)
         share = torch.linspace(0, 1, KNOTS, dtype=torch.float64)
-        dof, scale = self._at_share(share)
+        dof, scale = _spread(kinds[0, :, None], kinds[1, :, None], share)
         table = (torch.from_numpy(stdtrit(dof.numpy(), (1 + _checked(level)) / 2)) * scale).to(var)
         place = self.noise_share.to(var) * (KNOTS - 1)
         left = place.long().clamp(0, KNOTS - 2)
-        return var.sqrt() * torch.lerp(table[left], table[left + 1], place - left)
+        return var.sqrt() * torch.lerp(table[which, left], table[which, left + 1], place - left)
 
     def level(self, error: Float[Tensor, "*s"], var: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         """Probability of the central interval that ends at `error`."""
         from scipy.special import stdtr
 
-        dof, scale = (part.cpu().numpy() for part in self._at_share(self.noise_share.double()))
+        dof, scale = (part.cpu().numpy() for part in self._spread)
         size = (error.abs() / var.sqrt()).double().cpu().numpy()
         return torch.from_numpy(2 * stdtr(dof, size / scale) - 1).to(error)
 
@@ -136,11 +144,14 @@ class StudentT:
         self, error: Float[Tensor, "*s"], var: Float[Tensor, "*s"]
     ) -> Float[Tensor, "*s"]:
         """Natural logarithm of the density at `error`."""
-        dof, scale = self._at_share(self.noise_share.double())
+        dof, scale = self._spread
         return _log_density(error / var.sqrt(), dof, scale).to(var) - var.log() / 2
 
-    def _at_share(self, share: Tensor) -> tuple[Tensor, Tensor]:
-        return self.dof / share.clamp(min=LEAST_SHARE), (share * math.log(self.width)).exp()
+    @property
+    def _spread(self) -> tuple[Tensor, Tensor]:
+        share = self.noise_share.double()
+        dof, width = (torch.as_tensor(number).to(share) for number in (self.dof, self.width))
+        return _spread(dof, width, share)
 
 
 def learn_tails(
@@ -182,6 +193,11 @@ def std(
     """Half the central 68.27 % interval, in metres."""
     low, high = interval(mean, var, ONE_SIGMA, shape)
     return (high - low) / 2
+
+
+def _spread(dof: Tensor, width: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """Degrees of freedom and c of pixels whose variance is noise by a share."""
+    return dof / share.clamp(min=LEAST_SHARE), width**share
 
 
 def _log_density(x: Tensor, dof: Tensor, scale: Tensor) -> Tensor:

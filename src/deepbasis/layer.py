@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from deepbasis import fit, latent
+from deepbasis import counts, fit, latent
 from deepbasis.fit import local
 from deepbasis.measurements import Measurements, gather_points
 from deepbasis.prediction import Explained, Prediction, Whitened
@@ -78,8 +78,8 @@ class BasisFit(nn.Module):
         plain = fit.Kernel()
         kernel = [plain.length, plain.colour, plain.nugget, plain.smoothness]
         self.register_buffer("local", torch.tensor([*kernel, 0.0, 0.0, 1.0, 1.0]))
-        # Of independent and of local errors: dof and width of the noise; 0 is a Laplace instead.
-        self.register_buffer("tails", torch.zeros(2, 2))
+        # Of independent and of local errors: a row for each of some numbers of points.
+        self.register_buffer("tails", counts.table([]).repeat(2, 1, 1))
 
     def forward(
         self,
@@ -164,13 +164,13 @@ class BasisFit(nn.Module):
         mean, model_var = (part.view(-1, 1, *pyramid.size) for part in both)
         if not mean.isfinite().all():
             raise ValueError("the bases hold NaN or infinity; check the network's output")
-        noise_var = (1 / post.beta)[:, None, None, None].expand_as(mean)
+        noise_var = (1 / post.beta).view(-1, 1, 1, 1).expand_as(mean)
         if self.training:
             return Prediction(mean, model_var, noise_var)
-        noise_factor, model_factor, nees_factor = self.calibration.to(mean)
         if self.variance == "paper":
-            return Prediction(mean, nees_factor * model_var, torch.zeros_like(mean))
-        return Prediction(mean, model_factor * model_var, noise_factor * noise_var)
+            return Prediction(mean, self.calibration[2] * model_var, torch.zeros_like(mean))
+        noise, model = self.factors(post.points.n).to(mean)
+        return Prediction(mean, model * model_var, noise * noise_var)
 
     @torch.no_grad()
     def predict_locally(
@@ -189,10 +189,9 @@ class BasisFit(nn.Module):
         ]
         found = local.predict(fields, post, frame.phi, frame.z, pyramid.rows)
         mean, model_var, share = (part.view(-1, 1, *pyramid.size) for part in found)
-        noise_factor, model_factor = self.local[6:].to(mean)
-        noise_var = noise_factor * share / post.beta[:, None, None, None]
-        prediction = Prediction(mean, model_factor * model_var, noise_var)
-        return Explained(prediction, post, points, frame)
+        noise, model = self.factors(post.points.n).to(mean)
+        noise_var = noise * share / post.beta.view(-1, 1, 1, 1)
+        return Explained(Prediction(mean, model * model_var, noise_var), post, points, frame)
 
     def mean_locally(
         self, pyramid: Pyramid, points: Measurements, guide: Float[Tensor, "b c h w"]
@@ -209,16 +208,20 @@ class BasisFit(nn.Module):
             parts.append(plain[i] + local.combine(near, b, known[:, None]).view_as(plain[i]))
         return torch.stack(parts)[:, None]
 
-    def shape(self, prediction: Prediction) -> latent.Shape:
-        """How the errors of a prediction are distributed, pixel by pixel.
+    def shape(self, prediction: Prediction, points: Float[Tensor, "*b"]) -> latent.Shape:
+        """How the errors of a prediction from so many points are distributed, pixel by pixel.
 
         It is a Laplace, as in the paper, with its variance or until `set_tails` was called.
         """
-        is_local = self.errors == "local"
-        dof, width = self.tails[int(is_local)].tolist()
-        if dof == 0 or (self.variance == "paper" and not is_local):
+        if self.variance == "paper" and self.errors == "independent":
             return latent.LAPLACE
-        return latent.StudentT(dof, width, prediction.noise_var / prediction.var)
+        return counts.shape(self.tails[int(self.errors == "local")], prediction, points)
+
+    def factors(self, points: Float[Tensor, "b"]) -> Float[Tensor, "2 b 1 1 1"]:
+        """Of noise and model variance, for so many points."""
+        both = self.local[6:] if self.errors == "local" else self.calibration[:2]
+        here, _, _ = counts.at(self.tails[int(self.errors == "local")], points)
+        return both.view(2, 1, 1, 1, 1) * here.view(-1, 1, 1, 1)
 
     def whiten(
         self, pyramid: Pyramid, points: Measurements, guides: Sequence[Tensor | None]
@@ -247,9 +250,9 @@ class BasisFit(nn.Module):
         numbers = [kernel.length, kernel.colour, kernel.nugget, kernel.smoothness]
         self.local.copy_(torch.tensor([*numbers, *(beta or fit.Gamma()), *factors]))
 
-    def set_tails(self, errors: Errors, dof: float, width: float) -> None:
-        """Store the shape of the errors; see `latent.StudentT`."""
-        self.tails[int(errors == "local")] = torch.tensor([dof, width])
+    def set_tails(self, errors: Errors, known: Sequence[counts.Tail]) -> None:
+        """Store the calibration of each of some numbers of points; with none, forget it."""
+        self.tails[int(errors == "local")] = counts.table(known)
 
     def set_prior(self, prior: fit.Prior, hyperprior: fit.Hyperprior | None = None) -> None:
         """Store the prior that evaluation uses, in the state dict."""

@@ -30,7 +30,7 @@ Variance = Literal["predictive", "paper"]
 # Where the models that come with the package are.
 WEIGHTS = Path(__file__).parent / "weights"
 # Raised when files of before can no longer be read.
-FORMAT = 1
+FORMAT = 2
 # Ensembles whose networks agree to the last bit would claim to be certain.
 LEAST_VARIANCE = 1e-8
 
@@ -92,10 +92,13 @@ class Completer(nn.Module):
         self.architecture = replace(self.architecture, errors=errors)
         return self
 
-    def shape(self, prediction: Prediction) -> latent.Shape:
-        """How the errors of one of its predictions are distributed, pixel by pixel."""
+    def shape(self, prediction: Prediction, sparse: Float[Tensor, "*b h w"]) -> latent.Shape:
+        """How the errors of a prediction from these points are distributed, pixel by pixel."""
         last = self.networks[0].last
-        return last.shape(prediction) if isinstance(last, BasisFit) else latent.LAPLACE
+        if not isinstance(last, BasisFit):
+            return latent.LAPLACE
+        points = latent.measured(sparse).to(sparse.dtype).sum((-2, -1), keepdim=True)
+        return last.shape(prediction, points)
 
     @property
     def networks(self) -> list[Network]:
@@ -135,7 +138,7 @@ class Completer(nn.Module):
         given = Given.of(sparse, (pixels.shape[2], pixels.shape[3]), max_depth)
         depth, last = given.sparse.to(device), self.networks[0].last
         if not isinstance(last, BasisFit):
-            return completion.answer(self(pixels, depth), given, self.shape)
+            return completion.answer(self(pixels, depth), given, latent.LAPLACE)
         weight = given.weight(completion.usual_noise(last))
         weight = None if weight is None else weight.to(device)
         found = self.networks[0].explain(pixels, depth, weight, *self.fill(depth))

@@ -8,6 +8,7 @@ import pytest
 import torch
 from matplotlib import image
 
+from deepbasis.counts import Tail
 from deepbasis.data.points import WithPoints
 from deepbasis.data.sources import Source
 from deepbasis.evaluate import Score
@@ -46,7 +47,7 @@ def answers(plan):
     training = Training(plan, "mid", "bdbf", "rgbd")
     model = Completer.load(training.model)
     layer = variances.layer_of(model)
-    layer.set_tails("independent", 2.0, 0.5)
+    layer.set_tails("independent", [Tail(0, 1, 2.0, 0.5)])
     layer.hyperprior.fill_(3.0)
     path = plan.out / "model.safetensors"
     model.save(path)

@@ -54,7 +54,7 @@ def write(plan: Plan, command: str) -> None:
 def draw_row(ax: "Axes", model: Completer, sample: Sample, row: int, errors: Errors) -> "Axes":
     """Truth, points, prediction and interval of one row of pixels."""
     prediction = model.assume(errors, "predictive")(sample.image[None], sample.sparse[None])
-    shape = model.shape(prediction)
+    shape = model.shape(prediction, sample.sparse[None])
     low, high = latent.interval(prediction.mean, prediction.var, LEVEL, shape)
 
     def line(map_m: Tensor) -> npt.NDArray[np.float32]:

@@ -60,7 +60,7 @@ def choices(training: Training, path: Path) -> Iterator[tuple[str, Method]]:
 
     def laplace(layer: BasisFit, noise: float, model_factor: float) -> None:
         layer.set_calibration(noise=noise, model=model_factor)
-        layer.set_tails("independent", 0.0, 1.0)
+        layer.set_tails("independent", [])
 
     def converge(layer: BasisFit) -> BasisFit:
         layer.steps, layer.tol = 300, 1e-6
@@ -102,7 +102,7 @@ def half_and_half(model: Completer) -> Method:
         fitted[0, 0, row[order[:half]], column[order[:half]]] = 0
         prediction = network(image[None], fitted, *model.fill(seen))
         one = type(prediction)(*(part[0, 0] for part in prediction))
-        return Answer(one.mean, one.var, model.shape(one))
+        return Answer(one.mean, one.var, model.shape(one, fitted[0, 0]))
 
     return complete
 

@@ -55,6 +55,8 @@ def calibrate(job: Job, model: Completer, layer: BasisFit, held: Frames) -> dict
     """
     draw = learn.Draw(job.fabric, learn.mixed(job.config), job.config.seed)
     layer.set_calibration()
+    layer.set_tails("independent", [])
+    layer.set_tails("local", [])
     model.assume("independent")
     found = learn.calibrate(layer, learn.look(draw, model, held))
     if not job.config.on_bases:
@@ -71,5 +73,5 @@ def learn_spread(job: Job, model: Completer, last: Spread, held: Frames) -> dict
     last.numbers.copy_(torch.tensor([0.0, 1.0]))  # the std is the doubt itself
     patterns = learn.mixed(job.config) if last.doubts else [learn.trained_points(job.config)]
     groups = learn.look(learn.Draw(job.fabric, patterns, job.config.seed), model, held)
-    error, square, _ = torch.cat(groups).unbind(1)
+    error, square, _ = torch.cat([group.rows for group in groups]).unbind(1)
     return {"spread": last.learn(error, square.sqrt())}

@@ -10,6 +10,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from deepbasis import fit, latent
+from deepbasis.counts import Tail
 from deepbasis.data.points import WithPoints
 from deepbasis.data.sample import Frames
 from deepbasis.data.sources import evenly
@@ -33,8 +34,10 @@ KERNEL_PIXELS = 500
 # Length, colour and nugget that the search begins with.
 KERNEL_START = (0.1, 0.15, 0.0003)
 
-# Errors, noise and model variances of some pixels.
-Rows = Float[Tensor, "_ 3"]
+# Fewer pixels than these tell nothing of a shape.
+FEWEST_PIXELS = 200
+# Of a fit without errors.
+LEAST_FACTOR = 1e-4
 
 
 class Draw(NamedTuple):
@@ -46,6 +49,15 @@ class Draw(NamedTuple):
     seed: int = 0
     apart: bool = False
     """Judge no pixel that is a point: where depth is sparse, there may be hardly another."""
+
+
+class Seen(NamedTuple):
+    """Some pixels of frames with about the same number of points."""
+
+    rows: Float[Tensor, "_ 3"]
+    """Error, noise and model variance."""
+    points: Float[Tensor, "_"]
+    """Their number in each frame."""
 
 
 def trained_points(config: TrainConfig) -> str:
@@ -105,24 +117,30 @@ def gather_sample(fabric: Fabric, sample: fit.WeightSample) -> fit.WeightSample:
     )
 
 
-def look(draw: Draw, model: Completer, frames: Frames) -> list[Rows]:
+def look(draw: Draw, model: Completer, frames: Frames) -> list[Seen]:
     """Some pixels of all frames, at each of the patterns."""
-    groups: list[list[Tensor]] = [[] for _ in draw.patterns]
+    groups = [Seen(torch.zeros(0, 3), torch.zeros(0).double()) for _ in draw.patterns]
     for frame in predict(draw.fabric, model, frames, draw.patterns, draw.seed, draw.apart):
-        for group, one in zip(groups, frame, strict=True):
-            group.append(some(one.rows, PIXELS))
-    none = torch.zeros(0, 3)
-    return [gather_rows(draw.fabric, torch.cat(group) if group else none) for group in groups]
+        counted = (latent.measured(one.sparse).sum().double()[None] for one in frame)
+        rows = (some(one.rows, PIXELS) for one in frame)
+        groups = join(groups, [Seen(*pair) for pair in zip(rows, counted, strict=True)])
+    return [Seen(*(gather_rows(draw.fabric, part) for part in group)) for group in groups]
 
 
-def calibrate(layer: BasisFit, groups: Sequence[Rows]) -> dict[str, object]:
+def join(groups: Sequence[Seen], others: Sequence[Seen]) -> list[Seen]:
+    """Pixels of some frames and of others, at the same patterns."""
+    pairs = zip(groups, others, strict=True)
+    return [Seen(*(torch.cat(parts) for parts in zip(*pair, strict=True))) for pair in pairs]
+
+
+def calibrate(layer: BasisFit, groups: Sequence[Seen]) -> dict[str, object]:
     """Calibrate independent errors by what uncalibrated ones were: factors that make NEES 1, and
     the shape that is left then. The paper's factor and those of a Laplace's likelihood are noted.
     """
-    error, noise_var, model_var = torch.cat(list(groups)).unbind(1)
+    error, noise_var, model_var = torch.cat([group.rows for group in groups]).unbind(1)
     laplace = float(fit.laplace_factor(error, noise_var + model_var))
     found = {"two_term": fit.two_term(error, noise_var, model_var), "laplace_factor": laplace}
-    trained, _, trained_var = groups[0].unbind(1)
+    trained, _, trained_var = groups[0].rows.unbind(1)
     nees = float(fit.nees(trained, trained_var) if len(trained) else layer.calibration[2])
     noise, model_factor = factors = match(groups)
     layer.set_calibration(noise=noise, model=model_factor, nees=nees)
@@ -157,28 +175,38 @@ def learn_kernel(
     return {"kernel": asdict(kernel), "kernel_surprise": surprise}
 
 
-def calibrate_local(layer: BasisFit, groups: Sequence[Rows]) -> dict[str, object]:
+def calibrate_local(layer: BasisFit, groups: Sequence[Seen]) -> dict[str, object]:
     """The same as `calibrate` for local errors."""
     factors = match(groups)
     layer.set_local(layer.kernel, fit.Gamma(*layer.local[4:6].tolist()), factors)
     return {"local_factors": factors, "local_tails": learn_tails(layer, groups, factors)}
 
 
-def match(groups: Sequence[Rows]) -> tuple[float, float]:
-    """Factors of noise and model variance that make NEES 1 at every point count."""
-    columns = [group.unbind(1) for group in groups if len(group)]
+def match(groups: Sequence[Seen]) -> tuple[float, float]:
+    """Factors of noise and model variance that bring NEES near 1 at every point count."""
+    columns = [group.rows.unbind(1) for group in groups if len(group.rows)]
     return fit.match_nees([(error, noise, model) for error, noise, model in columns])
 
 
 def learn_tails(
-    layer: BasisFit, groups: Sequence[Rows], factors: tuple[float, float]
-) -> tuple[float, float]:
-    """Find the shape of the errors, as the layer takes them now, and store it."""
-    error, noise_var, model_var = torch.cat(list(groups)).unbind(1)
-    noise_var, var = factors[0] * noise_var, factors[0] * noise_var + factors[1] * model_var
-    dof, width = latent.learn_tails(error, var, noise_var / var)
-    layer.set_tails(layer.errors, dof, width)
-    return dof, width
+    layer: BasisFit, groups: Sequence[Seen], factors: tuple[float, float]
+) -> list[Tail]:
+    """At each point count, find what two factors for all leave to be put right, and the shape of
+    the errors, as the layer takes them now; and store it.
+    """
+    found = {}
+    for rows, points in groups:
+        if len(rows) < FEWEST_PIXELS:
+            continue
+        error, noise_var, model_var = rows.unbind(1)
+        noise_var, var = factors[0] * noise_var, factors[0] * noise_var + factors[1] * model_var
+        factor = fit.nees(error, var).clamp(min=LEAST_FACTOR)
+        shape = latent.learn_tails(error, factor * var, noise_var / var)
+        count = float(points.mean())
+        found[count] = Tail(count, float(factor), *shape)
+    tails = sorted(found.values())
+    layer.set_tails(layer.errors, tails)
+    return tails
 
 
 def see(draw: Draw, model: Completer, frames: Frames, index: int) -> fit.Frame:

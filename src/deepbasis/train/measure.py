@@ -47,6 +47,7 @@ class Predicted:
 
     prediction: Prediction
     depth: Float[Tensor, "1 1 h w"]
+    sparse: Float[Tensor, "1 1 h w"]
 
     @property
     def rows(self) -> Float[Tensor, "p 3"]:
@@ -88,7 +89,7 @@ def predict(
             image, depth, sparse = (fabric.to_device(part[None]) for part in draw[index][1:4])
             answer = answer or _answer(model, image)
             judged = depth * ~latent.measured(sparse) if apart else depth
-            found.append(Predicted(answer(sparse), judged))
+            found.append(Predicted(answer(sparse), judged, sparse))
         yield found
 
 
@@ -164,7 +165,7 @@ def _figures(model: Completer, one: Predicted) -> list[float]:
     depth = latent.to_depth(one.prediction.mean)
     error, noise_var, model_var = one.rows.unbind(1)
     # In the latent: after a poor training, intervals in metres overflow.
-    half = model.shape(one.prediction).half_width(one.prediction.var, LEVEL)
+    half = model.shape(one.prediction, one.sparse).half_width(one.prediction.var, LEVEL)
     inside = error.abs() <= half[latent.measured(one.depth)]
     return [
         float(metrics.mae(depth, one.depth)), float(metrics.rmse(depth, one.depth)),
