@@ -94,13 +94,14 @@ def test_each_half_is_judged_with_the_prior_of_the_other(frames, monkeypatch):
     def look(draw, model, part):
         names = [part.name(i) for i in range(len(part))]
         seen.append((float(layer.prior_mean[0]), names))
-        return [torch.zeros(1, 3), torch.zeros(0, 3)]
+        return [learn.Seen(torch.zeros(n, 3), torch.full((1,), len(seen))) for n in (1, 0)]
 
     monkeypatch.setattr(learn, "look", look)
     groups = adapt._look_crosswise(learn.Draw(FABRIC, ["1", "2"]), model, frames, halves)
     names = [frames.name(i) for i in range(14)]
     assert seen == [(2.0, names[:7]), (1.0, names[7:])]
-    assert [len(group) for group in groups] == [2, 0]
+    assert [len(group.rows) for group in groups] == [2, 0]
+    assert [group.points.tolist() for group in groups] == [[1, 2], [1, 2]]
 
 
 def test_points_are_not_judged_by_themselves(frames):
@@ -110,7 +111,8 @@ def test_points_are_not_judged_by_themselves(frames):
     assert set(found) == {"10"}
     draw = learn.Draw(FABRIC, ["10", "30"], apart=True)
     ten, thirty = learn.look(draw, make_model(), sparse)
-    assert (len(ten), len(thirty)) == (14 * 20, 0)
+    assert (len(ten.rows), len(thirty.rows)) == (14 * 20, 0)
+    assert ten.points.tolist() == [10] * 14
 
 
 def run(monkeypatch, *words):

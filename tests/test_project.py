@@ -19,7 +19,7 @@ SRC = ROOT / "src" / "deepbasis"
 # Each may import from those before it, and from no other.
 LAYERS = [
     "shapes", "fit", "latent", "sparse", "scaffold", "metrics", "nets", "pyramid",
-    "measurements", "prediction", "layer", "frozen", "completion", "data",
+    "measurements", "prediction", "counts", "layer", "frozen", "completion", "data",
     "methods", "classical", "networks", "model", "plots", "train", "adapt", "complete", "evaluate",
     "submit", "demo", "reproduce", "cli",
 ]  # fmt: skip
