@@ -17,7 +17,7 @@ from deepbasis.shapes import Float, Int
 Array = npt.NDArray[Any]
 
 # Sides of the square blocks of pixels that may share their neighbours, largest first.
-SIDES = (16, 12, 8, 6, 4, 3, 2, 1)
+SIDES = (8, 6, 4, 3, 2, 1)
 # Points in a block, on average, up to which sharing costs no accuracy that one would notice.
 SHARED = 2
 # Bits of a coordinate in the Z-order curve: finer than any image.
