@@ -21,7 +21,7 @@ ROUNDS = 15
 SCAFFOLD = "scaffold alone"
 TEXT = (
     "Median of {rounds} rounds; in each round every method completes the same image of {width} x "
-    "{height} pixels with 5 % points, one after the other, on {threads} threads of a CPU (the "
+    "{height} pixels with 5 % points, one after the other, on a CPU, threads: {threads} (the "
     "paper's are of a GPU). Networks are untrained, which changes no time. All of them see the "
     "points; making that input, the scaffold, is part of their time, and left out of the ratio in "
     "brackets."
