@@ -86,7 +86,10 @@ def _draw(plan: Plan, curves: dict[str, Curves]) -> str:
     for part, name in enumerate(PARTS):
         for method, seeds in curves.items():
             draw_part(axes[0][part], method, [[epoch[part] for epoch in one] for one in seeds])
-        axes[0][part].set(title=f"{name} frames", xlabel="epoch", ylabel="RMSE (m)", yscale="log")
+        ax = axes[0][part]
+        ax.set(title=f"{name} frames", xlabel="epoch", ylabel="RMSE (m)", yscale="log")
+        for axis in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
+            axis("{x:g}")
     add_legend(figure)
     return write_figure(plan, "enet", figure)
 
