@@ -119,18 +119,20 @@ def gather_sample(fabric: Fabric, sample: fit.WeightSample) -> fit.WeightSample:
 
 def look(draw: Draw, model: Completer, frames: Frames) -> list[Seen]:
     """Some pixels of all frames, at each of the patterns."""
-    groups = [Seen(torch.zeros(0, 3), torch.zeros(0).double()) for _ in draw.patterns]
-    for frame in predict(draw.fabric, model, frames, draw.patterns, draw.seed, draw.apart):
-        counted = (latent.measured(one.sparse).sum().double()[None] for one in frame)
-        rows = (some(one.rows, PIXELS) for one in frame)
-        groups = join(groups, [Seen(*pair) for pair in zip(rows, counted, strict=True)])
+    device = draw.fabric.device
+    none = Seen(torch.zeros(0, 3, device=device), torch.zeros(0, device=device))
+    seen = [
+        [Seen(some(one.rows, PIXELS), one.points) for one in frame]
+        for frame in predict(draw.fabric, model, frames, draw.patterns, draw.seed, draw.apart)
+    ]
+    groups = join([none] * len(draw.patterns), *seen)
     return [Seen(*(gather_rows(draw.fabric, part) for part in group)) for group in groups]
 
 
-def join(groups: Sequence[Seen], others: Sequence[Seen]) -> list[Seen]:
-    """Pixels of some frames and of others, at the same patterns."""
-    pairs = zip(groups, others, strict=True)
-    return [Seen(*(torch.cat(parts) for parts in zip(*pair, strict=True))) for pair in pairs]
+def join(*parts: Sequence[Seen]) -> list[Seen]:
+    """Pixels of several frames or parts of them, each at the same patterns."""
+    groups = zip(*parts, strict=True)
+    return [Seen(*(torch.cat(values) for values in zip(*group, strict=True))) for group in groups]
 
 
 def calibrate(layer: BasisFit, groups: Sequence[Seen]) -> dict[str, object]:

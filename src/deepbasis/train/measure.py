@@ -57,6 +57,11 @@ class Predicted:
         error = latent.to_latent(self.depth[known]) - mean
         return torch.stack([error, noise_var, model_var], 1)
 
+    @property
+    def points(self) -> Float[Tensor, "1"]:
+        """How many there were."""
+        return latent.measured(self.sparse).float().sum((1, 2, 3))
+
 
 def pattern_of(points: str) -> Pattern | None:
     """A pattern by name; None is the data set's own sensor."""
