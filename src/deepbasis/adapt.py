@@ -49,9 +49,7 @@ def adapt(
     layer.set_prior(*whole[0])
     draw = learn.Draw(fabric, learn.mixed(config), apart=True)
     found: dict[str, object] = {"strength": whole[1]._asdict()}
-    layer.set_calibration(nees=float(layer.calibration[2]))
-    layer.set_tails("independent", [])
-    layer.set_tails("local", [])
+    learn.forget_calibration(layer)
     model.assume("independent")
     found |= learn.calibrate(layer, _look_crosswise(draw, model, frames, halves))
     layer.set_prior(*whole[0])

@@ -54,9 +54,7 @@ def calibrate(job: Job, model: Completer, layer: BasisFit, held: Frames) -> dict
     calibrate those. (Frames that the network knows give a kernel that does worse on others.)
     """
     draw = learn.Draw(job.fabric, learn.mixed(job.config), job.config.seed)
-    layer.set_calibration()
-    layer.set_tails("independent", [])
-    layer.set_tails("local", [])
+    learn.forget_calibration(layer)
     model.assume("independent")
     found = learn.calibrate(layer, learn.look(draw, model, held))
     if not job.config.on_bases:

@@ -135,6 +135,13 @@ def join(*parts: Sequence[Seen]) -> list[Seen]:
     return [Seen(*(torch.cat(values) for values in zip(*group, strict=True))) for group in groups]
 
 
+def forget_calibration(layer: BasisFit) -> None:
+    """Take all variances as the fit gives them, so that `look` sees those; the paper's stays."""
+    layer.set_calibration(nees=float(layer.calibration[2]))
+    layer.set_tails("independent", [])
+    layer.set_tails("local", [])
+
+
 def calibrate(layer: BasisFit, groups: Sequence[Seen]) -> dict[str, object]:
     """Calibrate independent errors by what uncalibrated ones were: factors that make NEES 1, and
     the shape that is left then. The paper's factor and those of a Laplace's likelihood are noted.
