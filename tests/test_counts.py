@@ -35,26 +35,40 @@ def test_too_many_are_refused():
         counts.table([Tail(n, 1, 2, 1) for n in range(9)])
 
 
-def test_calibration_finds_the_tails_that_made_the_errors(generator):
-    """Noise and model variances that are wrong by two factors, and by one more at each count."""
+def test_calibration_finds_the_variance_and_the_shape_that_made_the_errors(generator):
+    """Noise alone, wrong by another factor at each count; a t's variance is dof / (dof - 2)."""
     torch.manual_seed(100 + generator.initial_seed())
     layer, groups = BasisFit(3, errors="local").eval(), []
-    for points, factor, dof, width in TAILS:
-        noise, model = torch.rand(2, 60_000, dtype=torch.float64, generator=generator) + 0.1
-        var, share = factor * (2 * noise + 0.5 * model), 2 * noise / (2 * noise + 0.5 * model)
-        error = StudentT(4 + dof / share).sample() * width**share * var.sqrt()
-        rows = torch.stack([error, noise, model], 1)
-        groups.append(learn.Seen(rows, torch.tensor([points - 0.5, points + 0.5]).clamp(min=0)))
+    made = [Tail(500, 0.8, 5, 1), Tail(0, 1.2, 40, 1), Tail(20, 3.0, 9, 1)]
+    for points, factor, dof, _ in made:
+        noise = torch.rand(100_000, dtype=torch.float64, generator=generator) + 0.1
+        error = StudentT(torch.tensor(float(dof)).double()).sample(noise.shape)
+        error *= (factor * noise).sqrt()
+        rows = torch.stack([error, noise, torch.full_like(noise, 1e-9)], 1)
+        groups.append(learn.Seen(rows, torch.tensor([max(points - 1, 0.0), points + 1.0])))
     found = learn.calibrate_local(layer, groups)
-    for seen in groups:
-        error, noise, model = seen.rows.unbind(1)
-        factors = layer.factors(seen.points.mean()[None]).flatten()
-        var = factors[0] * noise + factors[1] * model
+    assert [tail.points for tail in found["local_tails"]] == pytest.approx([0.5, 20, 500])
+    for tail, (_, factor, dof, _) in zip(found["local_tails"], sorted(made), strict=True):
+        noise_factor, _ = layer.factors(torch.tensor([tail.points])).flatten()
+        assert noise_factor == pytest.approx(factor * dof / (dof - 2), rel=0.05)
+        assert tail.width == pytest.approx(((dof - 2) / dof) ** 0.5, rel=0.02)
+        assert 1 / tail.dof == pytest.approx(1 / dof, abs=0.02)
+
+
+def test_calibration_brings_nees_to_1_where_noise_and_model_mix(generator):
+    """Variances that are wrong by two factors, and by one more at each count."""
+    layer, groups = BasisFit(3, errors="local").eval(), []
+    for points, factor, _, _ in TAILS:
+        noise, model = torch.rand(2, 20_000, dtype=torch.float64, generator=generator) + 0.1
+        std = (factor * (2 * noise + 0.5 * model)).sqrt()
+        error = std * torch.randn(20_000, dtype=torch.float64, generator=generator)
+        rows = torch.stack([error, noise, model], 1)
+        groups.append(learn.Seen(rows, torch.tensor([float(points)])))
+    learn.calibrate_local(layer, groups)
+    for (error, noise, model), points in ((seen.rows.unbind(1), seen.points) for seen in groups):
+        noise_factor, model_factor = layer.factors(points).flatten()
+        var = noise_factor * noise + model_factor * model
         assert fit.nees(error, var) == pytest.approx(1, abs=0.01)
-    assert [tail.points for tail in found["local_tails"]] == pytest.approx([0.25, 20, 500])
-    shape = layer.tails[1, :3, 2:]
-    assert (shape[0] > shape[1]).all()
-    assert (shape[1] > shape[2]).all()
 
 
 def test_too_few_pixels_tell_nothing_of_a_shape():
