@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from deepbasis import BasisFit
 from deepbasis.nets import BasisNet, MobileNetV2, ResNet34, load_encoder_weights
 from deepbasis.nets.cost import cost
-from deepbasis.nets.decoder import BASES
+from deepbasis.nets.decoder import BASES, JoinedConv
 
 WEIGHTS = Path(__file__).parents[3] / "shared" / "weights" / "mobilenet_v2_imagenet.safetensors"
 
@@ -138,6 +138,21 @@ def test_depth_for_an_rgb_network_and_unknown_choices_are_refused():
             BasisNet(**{option: "best"})
     with pytest.raises(ValueError, match="takes the image alone"):
         BasisNet()(picture(), torch.ones(2, 1, 50, 70), torch.ones(2, 1, 50, 70).bool())
+
+
+def test_a_joined_convolution_is_that_of_both_maps_joined():
+    torch.manual_seed(0)
+    conv = JoinedConv(10, 6, 3, padding=1, bias=False).double()
+    x, skip = (torch.randn(2, n, 7, 9, dtype=torch.float64, requires_grad=True) for n in (7, 3))
+    plain = torch.nn.functional.conv2d(torch.cat([x, skip], 1), conv.weight, padding=1)
+    torch.testing.assert_close(conv(x, skip), plain)
+    inputs = (x, skip, conv.weight)
+    for ours, theirs in zip(
+        torch.autograd.grad(conv(x, skip).square().sum(), inputs),
+        torch.autograd.grad(plain.square().sum(), inputs),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs)
 
 
 def test_cost_is_that_of_the_convolutions_added_up():

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Feature maps to bases at five scales, coarse to fine (the paper's supplement)."""
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -9,6 +8,18 @@ from deepbasis.shapes import Float
 
 WIDTHS = (256, 192, 128, 64, 32)
 BASES = (2, 4, 8, 16, 32)
+
+
+class JoinedConv(nn.Conv2d):
+    """A convolution of two maps as if they were joined; faster, for nothing is copied, and channels
+    stay in numbers that processors like.
+    """
+
+    def forward(self, x: Tensor, skip: Tensor | None) -> Tensor:  # type: ignore[override]
+        """The map of `x` and, in the channels after it, `skip`."""
+        own, joined = self.weight.tensor_split([x.shape[1]], 1)
+        mixed = self._conv_forward(x, own, None)
+        return mixed if skip is None else mixed + self._conv_forward(skip, joined, None)
 
 
 class Up(nn.Module):
@@ -20,7 +31,7 @@ class Up(nn.Module):
     def __init__(self, into: int, skip: int, out: int) -> None:
         super().__init__()
         self.mix = nn.Sequential(
-            nn.Conv2d(into + skip, out, 3, padding=1, bias=False),
+            JoinedConv(into + skip, out, 3, padding=1, bias=False),
             nn.BatchNorm2d(out),
             nn.ELU(inplace=True),
             nn.Conv2d(out, out, 3, padding=1, bias=False),
@@ -31,7 +42,7 @@ class Up(nn.Module):
     def forward(self, x: Tensor, size: tuple[int, int], skip: Tensor | None) -> Tensor:
         """Features at `size`."""
         x = F.interpolate(x, size, mode="bilinear", align_corners=False)
-        return self.mix(x if skip is None else torch.cat([x, skip], 1))
+        return self.mix[1:](self.mix[0](x, skip))
 
 
 class Decoder(nn.Module):
