@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trainings: each is made once, by its command, and never taken for another."""
 
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from deepbasis.reproduce.config import Plan
 from deepbasis.reproduce.plan import ROWS, Training, command, ensure, trainings
 from deepbasis.train.config import TrainConfig
 
+PRIOR = "members.0.last.prior_cov"
 PLANS = [
     Plan(),
     Plan(
@@ -66,6 +68,18 @@ def test_a_stopped_training_goes_on(plan, tmp_path):
     training.model.unlink()  # as if stopped after the last step, before the end
     again = load_file(ensure(training))
     assert all(torch.equal(again[name], tensor) for name, tensor in whole.items())
+
+
+def test_twins_share_their_steps_and_nothing_else(plan, tmp_path):
+    plan = replace(plan, runs=tmp_path)
+    dbf, bdbf = (Training(plan, "mid", method, "rgbd") for method in ("dbf", "bdbf"))
+    ensure(dbf)
+    borrowed = load_file(ensure(bdbf))
+    words = command(replace(bdbf.config, out=tmp_path / "alone"))
+    subprocess.run([sys.executable, "-m", "deepbasis.cli", *words], check=True)
+    alone = load_file(tmp_path / "alone" / "model.safetensors")
+    assert all(torch.equal(borrowed[name], tensor) for name, tensor in alone.items())
+    assert not torch.equal(load_file(dbf.model)[PRIOR], borrowed[PRIOR])
 
 
 def test_a_training_that_fails_is_told(plan, tmp_path):

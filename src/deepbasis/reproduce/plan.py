@@ -2,14 +2,15 @@
 """Which trainings the paper's tables need; each is made once, by a command anyone can repeat."""
 
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from deepbasis.methods import METHODS
-from deepbasis.model import load_tensors
+from deepbasis.model import load_tensors, save_tensors
 from deepbasis.reproduce.config import Plan
 from deepbasis.train.checkpoint import FREE
 from deepbasis.train.config import TrainConfig
@@ -21,6 +22,9 @@ ROWS: dict[str, tuple[tuple[str, str], ...]] = {
     "mid": _BOTH,
     "low": (*_BOTH, ("log", "rgb"), ("bdbf", "rgb")),
 }
+# The steps of these are the same; only what is learned after them differs.
+TWINS = {"dbf": "bdbf", "bdbf": "dbf"}
+CHECKPOINT = "checkpoint.safetensors"
 
 
 @dataclass(frozen=True)
@@ -87,8 +91,9 @@ def ensure(training: Training) -> Path:
     if training.model.exists():
         _check(training)
         return training.model
+    _borrow(training)
     words = command(training.config)
-    if (training.model.parent / "checkpoint.safetensors").exists():
+    if (training.model.parent / CHECKPOINT).exists():
         words.append("--resume")
     print(f"$ {shlex.join(['deepbasis', *words])}", flush=True)
     done = subprocess.run([sys.executable, "-m", "deepbasis.cli", *words], check=False)
@@ -98,6 +103,20 @@ def ensure(training: Training) -> Path:
             "command goes on from there"
         )
     return training.model
+
+
+def _borrow(training: Training) -> None:
+    """Take the steps of a twin that has done them, so that only the rest is left to do."""
+    twin = replace(training, method=TWINS.get(training.method, training.method))
+    here, there = training.model.parent, twin.model.parent
+    if (here / CHECKPOINT).exists() or not (twin.model.exists() and (there / CHECKPOINT).exists()):
+        return
+    _check(twin)
+    here.mkdir(parents=True, exist_ok=True)
+    shutil.copy(there / "member-0.safetensors", here)
+    tensors, header = load_tensors(there / CHECKPOINT)
+    header["settings"]["method"] = training.method
+    save_tensors(here / CHECKPOINT, tensors, header)
 
 
 def _check(training: Training) -> None:
