@@ -15,6 +15,7 @@ from deepbasis.data.training import Item, TrainingSet
 from deepbasis.data.worlds import Worlds
 from deepbasis.latent import to_latent
 from deepbasis.layer import BasisFit
+from deepbasis.nets.decoder import JoinedConv
 from deepbasis.networks import Architecture, Network
 from deepbasis.train.loss import Loss
 
@@ -28,6 +29,14 @@ class Variant:
     channels_last: bool = True
     fused: bool = True
     mean_only: bool = True
+    apart: bool = True
+
+
+class Together(JoinedConv):
+    """The plain way: join the maps, then convolve."""
+
+    def forward(self, x: Tensor, skip: Tensor | None) -> Tensor:  # type: ignore[override]
+        return self._conv_forward(x if skip is None else torch.cat([x, skip], 1), self.weight, None)
 
 
 def make_item() -> Item:
@@ -43,6 +52,9 @@ def make_step(variant: Variant) -> Callable[[], None]:
     network, item = Network(Architecture()), make_item()
     if variant.channels_last:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    for module in network.modules():
+        if isinstance(module, JoinedConv) and not variant.apart:
+            module.__class__ = Together
     loss, adam = Loss(network), torch.optim.Adam(network.parameters(), fused=variant.fused)
     z = to_latent(item.depth)
 
@@ -98,11 +110,12 @@ def main() -> None:
     print_profile()
     print_preparation()
     variants = {
-        "none of them": Variant(False, False, False),
+        "none of them": Variant(False, False, False, False),
         "all of them": Variant(),
         "all but channels-last": Variant(channels_last=False),
         "all but the fused optimiser": Variant(fused=False),
         "all but the mean without variance": Variant(mean_only=False),
+        "all but joined maps convolved apart": Variant(apart=False),
     }
     steps = {name: make_step(variant) for name, variant in variants.items()}
     times: dict[str, list[float]] = {name: [] for name in steps}
