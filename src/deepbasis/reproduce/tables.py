@@ -9,7 +9,7 @@ from deepbasis.reproduce.config import Plan
 from deepbasis.reproduce.pages import Cells, again, markdown, table, write_page
 from deepbasis.reproduce.paper import METRICS, Numbers
 from deepbasis.reproduce.paper import table as paper_table
-from deepbasis.reproduce.plan import REGIMES
+from deepbasis.reproduce.plan import REGIMES, Training
 
 TESTED = {"mid": ("5%", "1%"), "low": ("500", "50", "0")}
 LEGEND = (
@@ -27,7 +27,11 @@ def write(plan: Plan, regime: str, command: str) -> None:
         for row in rows(regime, points)
     }
     paper = paper_table(plan.data, regime)
-    lines = [f"Trained with points: {REGIMES[regime]}. {LEGEND}", ""]
+    fits, others = (
+        Training(plan, regime, method, "rgbd").config.total_epochs for method in ("bdbf", "log")
+    )
+    budget = f"Trained with points: {REGIMES[regime]}; epochs: {fits} of fits, {others} of others."
+    lines = [f"{budget} {LEGEND}", ""]
     for points in TESTED[regime]:
         here = {row: cell for (row, at), cell in cells.items() if at == points}
         lines += [f"## Tested with {points}", "", *table(here, paper, points)]
