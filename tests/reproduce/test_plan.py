@@ -70,11 +70,13 @@ def test_a_stopped_training_goes_on(plan, tmp_path):
     assert all(torch.equal(again[name], tensor) for name, tensor in whole.items())
 
 
-def test_twins_share_their_steps_and_nothing_else(plan, tmp_path):
+def test_twins_share_their_steps_and_nothing_else(plan, tmp_path, capsys):
     plan = replace(plan, runs=tmp_path)
     dbf, bdbf = (Training(plan, "mid", method, "rgbd") for method in ("dbf", "bdbf"))
     ensure(dbf)
+    assert "--resume" not in capsys.readouterr().out
     borrowed = load_file(ensure(bdbf))
+    assert "--resume" in capsys.readouterr().out
     words = command(replace(bdbf.config, out=tmp_path / "alone"))
     subprocess.run([sys.executable, "-m", "deepbasis.cli", *words], check=True)
     alone = load_file(tmp_path / "alone" / "model.safetensors")
