@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where `Completer.complete` spends its time on one frame: network and layer, or around them.
 
-Image 320x240, MobileNetV2, rgb. Inside are the network's bases and the layer's fit and prediction
-on tensors that are ready; all else is outside: reading points, checks, and arrays back and forth.
+Image 320x240, MobileNetV2. Inside are the network's bases and the layer's fit and prediction
+on tensors that are ready; all else is outside: reading points, checks, conversion of arrays.
 """
 
 import os
@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from core import HEIGHT, WIDTH, times
 
-from deepbasis.completion import to_pixels
-from deepbasis.layer import BasisFit, Errors
+from deepbasis import Points
+from deepbasis.data.images import to_pixels
+from deepbasis.layer import Errors
 from deepbasis.model import Completer
-from deepbasis.networks import Architecture
+from deepbasis.nets import Architecture
 
 
 @torch.no_grad()
@@ -27,11 +28,8 @@ def compare(model: Completer, points: int, rows: bool) -> None:
     sparse.flat[rng.permutation(sparse.size)[:points]] = rng.uniform(1, 5, points)
     v, u = sparse.nonzero()
     passed = np.stack([u, v, sparse[v, u]], 1) if rows else sparse
-    network = model.networks[0]
-    layer = network.last
-    assert isinstance(layer, BasisFit)
-    pixels, depth = to_pixels(image), torch.from_numpy(sparse)[None, None]
-    guide = pixels.float() / 255
+    network = model.network
+    pixels, at = to_pixels(image), Points.from_maps(torch.from_numpy(sparse)[None, None])
 
     def complete() -> None:
         answer = model.complete(image, passed)
@@ -40,13 +38,13 @@ def compare(model: Completer, points: int, rows: bool) -> None:
     got = times(
         {
             "complete": complete,
-            "inside": lambda: layer.explain(network.bases(pixels), depth, None, guide),
+            "inside": lambda: network.fit.fit_details(network.observe(pixels, at)).prediction,
         }
     )
     outside = got["complete"] - got["inside"]
     form = "rows" if rows else "map"
     print(
-        f"{points:6d} {form:>5} {layer.errors:>12} | {1e3 * got['complete']:8.1f} "
+        f"{points:6d} {form:>5} {network.fit.errors:>12} | {1e3 * got['complete']:8.1f} "
         f"{1e3 * got['inside']:8.1f} {1e3 * outside:8.1f} {outside / got['complete']:7.1%}"
     )
 
@@ -56,7 +54,7 @@ def main() -> None:
     print(f"{platform.machine()}, {os.cpu_count()} CPU cores, torch {torch.__version__}")
     print(f"{WIDTH}x{HEIGHT}, milliseconds; `complete` with depth and std, and its share outside")
     print("points  form       errors | complete   inside  outside   share")
-    ways: tuple[Errors, ...] = ("independent", "local")
+    ways: tuple[Errors, ...] = ("independent", "correlated")
     for errors in ways:
         model = Completer(Architecture(errors=errors))
         for points, rows in ((500, False), (500, True), (3840, True), (20000, True)):

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 import reference
-from deepbasis import BasisFit, fit
+from deepbasis import BasisFit, Points, fit
 
 HEIGHT, WIDTH = 240, 320
 CHANNELS, STRIDES = (2, 4, 8, 16, 32), (16, 8, 4, 2, 1)
@@ -47,7 +47,7 @@ def make_input(batch: int, points: int) -> tuple[list[Tensor], Tensor]:
 def times(candidates: dict[str, Callable[[], object]]) -> dict[str, float]:
     """Median seconds of each: in every round each rests, runs once to warm up, then three times.
 
-    Worker threads of the candidate before it go on spinning for some milliseconds; hence the rest.
+    Worker threads of the previous candidate keep spinning for some milliseconds; hence the rest.
     """
     taken: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(ROUNDS):
@@ -74,11 +74,11 @@ def compare(batch: int, points: int) -> None:
     """One row of each table: the layer, its plain twin, a convolution head, and the fit alone."""
     scales, sparse = make_input(batch, points)
     layer = BasisFit(M - 1).eval()
-    prior = fit.Prior(layer.prior_mean, layer.prior_cov)
+    prior = layer.prior.value
     head = nn.Conv2d(M, 2, 3, padding=1)
     full = reference.full_basis(scales, (HEIGHT, WIDTH))
-    pyramid, at = layer.read(scales, sparse)
-    phi, z = pyramid.at(at.row, at.column).double().contiguous(), at.z.double()
+    seen = layer.observe(scales, Points.from_maps(sparse), (HEIGHT, WIDTH))
+    phi, z = seen.phi.double().contiguous(), seen.z.double()
     got = times(
         {
             "layer": lambda: layer(scales, sparse),
@@ -107,7 +107,7 @@ def peak_memory(which: str, batch: int, points: int) -> None:
     """Print by how many MB one call raises this process's peak; for a process of its own."""
     scales, sparse = make_input(batch, points)
     layer = BasisFit(M - 1).eval()
-    prior = fit.Prior(layer.prior_mean, layer.prior_cov)
+    prior = layer.prior.value
 
     def run(bases: list[Tensor], depth: Tensor) -> None:
         layer(bases, depth) if which == "layer" else reference.layer(bases, depth, prior)

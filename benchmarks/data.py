@@ -8,11 +8,11 @@ from pathlib import Path
 
 from torch.utils.data import DataLoader
 
-from deepbasis import sparse
 from deepbasis.data.folder import Folder
-from deepbasis.data.points import WithPoints
+from deepbasis.data.with_points import WithPoints
 from deepbasis.data.worlds import Worlds
 from deepbasis.data.worlds.export import export
+from deepbasis.patterns import parse
 
 FRAMES = 96
 BATCH = 4
@@ -39,7 +39,7 @@ def main() -> None:
                 speed.append(rate(export(Worlds(world, FRAMES), out, workers), 8))
             print(f"render {world:<10} {speed[0]:14.1f} {speed[1]:10.1f}")
         for word in ("5%", "lidar64", "features500"):
-            frames = WithPoints(Folder(Path(folder) / "rooms2"), sparse.parse(word), training=True)
+            frames = WithPoints(Folder(Path(folder) / "rooms2"), parse(word), training=True)
             speed = [
                 rate(DataLoader(frames, BATCH, num_workers=workers), 4, BATCH)  # type: ignore[arg-type]
                 for workers in (1, 2)

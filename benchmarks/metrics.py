@@ -2,7 +2,7 @@
 """Time to score a frame beside the time of the network's forward pass on it, at 320x240.
 
 Both take turns, frame by frame, so that a busy machine slows both alike; times are medians. Scoring
-is one `Tally.add`: every metric, per image and for pooling. What is done once per data set is shown
+is one `Tally.add`: every metric of an image. What is done once per data set is shown
 for 1,000 images.
 """
 
@@ -74,7 +74,6 @@ def main() -> None:
     tally = large_tally()
     ends: dict[str, Callable[[], object]] = {
         "finish": tally.finish,
-        "finish over pixels": partial(tally.finish, "pixels"),
         "confidence": lambda: confidence(tally.per_image()),
         "state": tally.state,
     }

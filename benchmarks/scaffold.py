@@ -18,8 +18,8 @@ from scipy.interpolate import LinearNDInterpolator
 from scipy.spatial import Delaunay
 from torch import Tensor
 
+from deepbasis.patterns import parse
 from deepbasis.scaffold import scaffold
-from deepbasis.sparse import parse
 
 HEIGHT, WIDTH = 240, 320
 ROUNDS = 15

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
 
+# Two workers share two cores, so neither they nor the programs they start take more than one each:
+# threads that wait for a busy core make a test ten times slower. Torch reads this when imported.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 import torch
 from hypothesis import settings
 
-settings.register_profile("default", deadline=None, derandomize=True)
+settings.register_profile("default", deadline=None, derandomize=True, max_examples=30)
+settings.register_profile("thorough", settings.get_profile("default"), max_examples=200)
 settings.load_profile("default")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # should a plugin have imported torch before
 
 
 @pytest.fixture(params=[0, 1, 2])

@@ -6,20 +6,17 @@ import math
 import torch
 
 from deepbasis import fit
-from deepbasis.layer import BasisFit
 from deepbasis.model import Completer
-from deepbasis.networks import Architecture
+from deepbasis.nets import Architecture
 
 NOISE = 0.02
 
 
-def make_model(method="bdbf", **settings):
+def make_model(**settings):
     """Untrained, with a prior and a usual noise made by hand: depths around 3 m."""
     torch.manual_seed(0)
-    model = Completer(Architecture(method, **settings))
-    layer = model.networks[0].last
-    if isinstance(layer, BasisFit):
-        set_prior(layer)
+    model = Completer(Architecture(**settings))
+    set_prior(model.network.fit)
     return model
 
 
@@ -29,4 +26,4 @@ def set_prior(layer):
     mean[0] = math.log(3)
     beta = fit.Gamma(20, 20 * NOISE**2)
     layer.set_prior(fit.Prior(mean, 0.1 * torch.eye(len(mean))), fit.Hyperprior(beta=beta))
-    layer.set_local(fit.Kernel(), beta)
+    layer.correlated.noise.set(beta)

@@ -58,5 +58,5 @@ def layer(scales: list[Tensor], sparse: Tensor, prior: Prior) -> tuple[Tensor, T
     weights, cov = torch.stack(means).to(phi), torch.stack(covs).to(phi)
     mean = (phi @ weights[..., None])[..., 0]
     model_var = (phi @ cov * phi).sum(-1)
-    noise_var = 1 / torch.tensor(betas).to(phi)[:, None].expand_as(mean)
+    noise_var = 1 / torch.tensor(betas, dtype=torch.float64).to(phi)[:, None].expand_as(mean)
     return mean.view_as(sparse), model_var.view_as(sparse), noise_var.view_as(sparse)

@@ -18,7 +18,7 @@ def test_there_and_back_over_eight_orders_of_magnitude():
 
 def test_no_measurement_is_masked_and_harmless():
     depth = torch.tensor([0.0, torch.nan, torch.inf, 2.0])
-    assert latent.measured(depth).tolist() == [False, False, False, True]
+    assert latent.is_valid(depth).tolist() == [False, False, False, True]
     assert latent.to_latent(depth).tolist() == pytest.approx([0, 0, 0, np.log(2)])
 
 
@@ -62,35 +62,43 @@ def student():
 
 @pytest.mark.parametrize("level", [0.01, 0.5, 0.9, 0.99])
 def test_students_intervals_are_scipys(level):
-    var, shape, theirs = student()
-    half = shape.half_width(var, level)
+    var, distribution, theirs = student()
+    half = distribution.half_width(var, level)
     np.testing.assert_allclose(half, theirs.ppf((1 + level) / 2), rtol=2e-3)
-    np.testing.assert_allclose(shape.level(half, var), level, rtol=2e-3)
-    np.testing.assert_allclose(shape.half_width(var.float(), level), half, rtol=1e-4)
+    np.testing.assert_allclose(distribution.level(half, var), level, rtol=2e-3)
+    np.testing.assert_allclose(distribution.half_width(var.float(), level), half, rtol=1e-4)
     gauss = var[0].sqrt() * stats.norm.ppf((1 + level) / 2)
     assert half[0] == pytest.approx(float(gauss), rel=2e-3)
 
 
 @pytest.mark.parametrize("error", [0.0, -0.3, 4.0])
 def test_students_density_is_scipys_and_the_slope_of_its_level(error):
-    var, shape, theirs = student()
+    var, distribution, theirs = student()
     error = torch.full_like(var, error)
-    np.testing.assert_allclose(shape.log_density(error, var), theirs.logpdf(error), atol=2e-3)
-    np.testing.assert_allclose(shape.level(error, var), 2 * theirs.cdf(error.abs()) - 1, atol=1e-4)
+    np.testing.assert_allclose(
+        distribution.log_density(error, var), theirs.logpdf(error), atol=2e-3
+    )
+    np.testing.assert_allclose(
+        distribution.level(error, var), 2 * theirs.cdf(error.abs()) - 1, atol=1e-4
+    )
     step = 1e-6
-    slope = (shape.level(error.abs() + step, var) - shape.level(error.abs(), var)) / (2 * step)
-    np.testing.assert_allclose(slope, shape.log_density(error, var).exp(), rtol=1e-3, atol=1e-9)
+    slope = (distribution.level(error.abs() + step, var) - distribution.level(error.abs(), var)) / (
+        2 * step
+    )
+    np.testing.assert_allclose(
+        slope, distribution.log_density(error, var).exp(), rtol=1e-3, atol=1e-9
+    )
 
 
-def test_some_pixels_of_a_shape(generator):
-    var, shape, _ = student()
+def test_some_pixels_of_a_distribution(generator):
+    var, distribution, _ = student()
     where = torch.rand(len(var), generator=generator) > 0.4
-    some = shape.at(where).half_width(var[where], 0.9)
-    assert torch.equal(some, shape.half_width(var, 0.9)[where])
+    some = distribution.at(where).half_width(var[where], 0.9)
+    assert torch.equal(some, distribution.half_width(var, 0.9)[where])
     assert latent.LAPLACE.at(where) is latent.LAPLACE
 
 
-def test_images_of_a_batch_keep_their_own_shape(generator):
+def test_images_of_a_batch_keep_their_own_distribution(generator):
     dof, width = torch.tensor([1.3, 5.0, 2.0]), torch.tensor([0.25, 0.9, 0.5])
     share, var, error = torch.rand(3, 3, 1, 4, 5, dtype=torch.float64, generator=generator) + 1e-3
     batch = latent.StudentT(
@@ -114,20 +122,20 @@ def test_images_of_a_batch_keep_their_own_shape(generator):
         torch.testing.assert_close(some[part], want[where[i]], rtol=1e-6, atol=0)
 
 
-def test_tails_are_found_again(generator):
+def test_an_error_distribution_is_found_again(generator):
     torch.manual_seed(100 + generator.initial_seed())
     n = 100_000
     share, var = torch.rand(2, n, dtype=torch.float64, generator=generator) + 1e-3
     share = share.clamp(max=1)
     error = StudentT(DOF / share).sample() * WIDTH**share * var.sqrt()
-    dof, width = latent.learn_tails(error, var, share)
+    dof, width = latent.fit_error_distribution(error, var, share)
     assert dof == pytest.approx(DOF, rel=0.05)
     assert width == pytest.approx(WIDTH, rel=0.05)
 
 
-def test_tails_of_noise_alone_are_scipys_fit(generator):
+def test_the_distribution_of_noise_alone_is_scipys_fit(generator):
     torch.manual_seed(100 + generator.initial_seed())
     error = 0.4 * StudentT(torch.tensor(3.0, dtype=torch.float64)).sample((3000,))
-    found = latent.learn_tails(error, torch.ones_like(error), torch.ones_like(error))
+    found = latent.fit_error_distribution(error, torch.ones_like(error), torch.ones_like(error))
     dof, _, width = stats.t.fit(error.numpy(), floc=0)
     assert found == pytest.approx((dof, width), rel=1e-3)

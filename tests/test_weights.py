@@ -12,9 +12,10 @@ import pytest
 import torch
 
 import deepbasis
-from deepbasis import sparse
-from deepbasis.data.samples import packaged
-from deepbasis.model import WEIGHTS
+from deepbasis import patterns
+from deepbasis.data.packaged import packaged
+from deepbasis.data.tensors import load_tensors
+from deepbasis.model import FORMAT, WEIGHTS
 
 ANSWERS = Path(__file__).with_name("weights.json")
 WORLDS = {"indoor": "rooms", "open": "rooms", "outdoor": "roads"}
@@ -25,7 +26,7 @@ def complete(name: str, points: str):
     """A model's answer for a packaged sample, and the sample."""
     sample = packaged(WORLDS[name])[0]
     draw = torch.Generator().manual_seed(100)
-    measured = sparse.parse(points)(sample.depth, sample.image, sample.intrinsics, draw)
+    measured = patterns.parse(points)(sample.depth, sample.image, sample.intrinsics, draw)
     model = deepbasis.load(name)
     return model.complete(sample.image.permute(1, 2, 0).numpy(), measured[0].numpy()), sample
 
@@ -64,16 +65,37 @@ def test_points_help_and_error_bars_hold_roughly(name):
 
 
 @pytest.mark.parametrize("name", WORLDS)
+def test_saved_in_the_format_of_today_they_predict_the_same_bits(name, tmp_path):
+    model, path = deepbasis.load(name), tmp_path / "model.safetensors"
+    model.save(path)
+    assert load_tensors(path)[1]["format"] == FORMAT
+    again = deepbasis.load(path)
+    assert again.card == model.card
+    image = packaged(WORLDS[name])[0].image.permute(1, 2, 0).numpy()[::2, ::2]
+    rows = np.array([[20.0, 30, 2], [50.25, 40.5, 3], [90, 60, 2.5]])
+    for errors in ("independent", "correlated", "paper"):
+        one, other = (each.complete(image, rows, errors=errors) for each in (model, again))
+        np.testing.assert_array_equal(one.latent_mean, other.latent_mean)
+        np.testing.assert_array_equal(one.latent_var, other.latent_var)
+        np.testing.assert_array_equal(one.interval(0.9), other.interval(0.9))
+
+
+@pytest.mark.parametrize("name", WORLDS)
 def test_files_are_small_narrow_and_have_a_card(name):
     file = WEIGHTS / f"{name}.safetensors"
     assert file.stat().st_size < 20e6
     card = file.with_suffix(".md").read_text()
-    for word in ("Trained on", "Licence", "```text\n$ deepbasis train", "coverage", "Not good for"):
+    for word in (
+        "Trained on",
+        "Licence",
+        "```text\n$ deepbasis train",
+        "Coverage of the 90 %",
+        "Not good for",
+    ):
         assert word in card, word
     model = deepbasis.load(name)
     assert all(tensor.isfinite().all() for tensor in model.state_dict().values())
-    assert model.architecture.errors == "local"
-    assert not model.architecture.depth_input
+    assert model.architecture.errors == "correlated"
 
 
 def test_every_model_is_tested():

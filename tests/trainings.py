@@ -8,13 +8,13 @@ from deepbasis.train.config import TrainConfig
 
 # Six frames of 32 x 48 pixels, of which four are trained on: two steps an epoch.
 SMALL = TrainConfig(
-    data="rooms", frames=6, size=(32, 48), cache=True, held_back=2, input="rgb", fit_points="400",
-    epochs=1, batch=2, workers=0, lr=1e-3, accelerator="cpu",
+    data="rooms", frames=6, size=(32, 48), cache=True, val_frames=2, fit_points="400",
+    few_points_weight=0.0, epochs=1, batch=2, workers=0, lr=1e-3, accelerator="cpu",
 )  # fmt: skip
 WORDS = [
-    "--data", "rooms", "--frames", "6", "--size", "32", "48", "--cache", "--held-back", "2",
-    "--input", "rgb", "--fit-points", "400", "--batch", "2", "--workers", "0", "--lr", "1e-3",
-    "--accelerator", "cpu",
+    "--data", "rooms", "--frames", "6", "--size", "32", "48", "--cache", "--val-frames", "2",
+    "--fit-points", "400", "--few-points-weight", "0", "--batch", "2", "--workers", "0",
+    "--lr", "1e-3", "--accelerator", "cpu",
 ]  # fmt: skip
 
 

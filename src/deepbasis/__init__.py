@@ -6,19 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0.dev0"
 __all__ = [
-    "BasisFit", "FrozenBases", "data", "fit", "latent", "load", "metrics", "nets", "scaffold",
-    "sparse",
+    "BasisFit", "Completer", "Completion", "FrozenBases", "Points", "baselines", "data", "fit",
+    "latent", "layer", "load", "metrics", "nets", "patterns", "points",
 ]  # fmt: skip
 
 HOMES = {
-    "BasisFit": "deepbasis.layer", "FrozenBases": "deepbasis.frozen", "load": "deepbasis.model",
+    "BasisFit": "deepbasis.layer", "Completer": "deepbasis.model", "Completion": "deepbasis.result",
+    "FrozenBases": "deepbasis.nets", "Points": "deepbasis.points", "load": "deepbasis.model",
 }  # fmt: skip
 
 if TYPE_CHECKING:
-    from deepbasis import data, fit, latent, metrics, nets, scaffold, sparse
-    from deepbasis.frozen import FrozenBases
+    from deepbasis import baselines, data, fit, latent, layer, metrics, nets, patterns, points
     from deepbasis.layer import BasisFit
-    from deepbasis.model import load
+    from deepbasis.model import Completer, load
+    from deepbasis.nets import FrozenBases
+    from deepbasis.points import Points
+    from deepbasis.result import Completion
 
 
 def __getattr__(name: str) -> Any:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from deepbasis import metrics, model, sparse
-from deepbasis.completion import Completion
+from deepbasis import metrics, model, patterns
+from deepbasis.data.packaged import packaged
 from deepbasis.data.sample import Sample
-from deepbasis.data.samples import packaged
-from deepbasis.plots import save, show_map, show_points
+from deepbasis.plots import DEPTH_COLOURS, ERROR_COLOURS, rows_of, save, show_map, show_points
+from deepbasis.result import Completion
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,7 +37,7 @@ class Case:
         """Draw points by a pattern, or take the frame's own for "sensor", and complete them."""
         draw = torch.Generator().manual_seed(seed)
         if points != "sensor":
-            measured = sparse.parse(points)(frame.depth, frame.image, frame.intrinsics, draw)
+            measured = patterns.parse(points)(frame.depth, frame.image, frame.intrinsics, draw)
             frame = frame._replace(sparse=measured)
         start = time.perf_counter()
         answer = completer.complete(frame.image.permute(1, 2, 0).numpy(), frame.sparse[0].numpy())
@@ -45,7 +45,7 @@ class Case:
 
     @cached_property
     def errors(self) -> tuple[float, float, float]:
-        """MAE and RMSE in metres, and the share of pixels whose interval holds the truth."""
+        """MAE and RMSE in metres, and coverage of the interval."""
         true, depth = self.sample.depth[0], torch.from_numpy(self.answer.depth)
         low, high = (torch.from_numpy(bound) for bound in self.answer.interval(LEVEL))
         mae, rmse = float(metrics.mae(depth, true)), float(metrics.rmse(depth, true))
@@ -58,13 +58,13 @@ def run(out: Path, seed: int = 0) -> None:
     Case.of(completer, room, "0", seed)  # the first call of all is slower than the others
     height, width = room.image.shape[1:]
     print(f"a rendered room, {height} x {width} pixels, completed by the model {MODEL!r}")
-    print(f"points       MAE      RMSE  {LEVEL:.0%} interval      time")
+    print(f"points       MAE      RMSE  coverage of {LEVEL:.0%} interval    time")
     cases = []
     for points in POINTS:
         case = Case.of(completer, room, points, seed)
-        mae, rmse, held = case.errors
+        mae, rmse, coverage = case.errors
         print(
-            f"{points:>6} {mae:7.3f} m {rmse:7.3f} m  holds {held:6.1%} {case.seconds:7.2f} s",
+            f"{points:>6} {mae:7.3f} m {rmse:7.3f} m {coverage:24.1%} {case.seconds:7.2f} s",
             flush=True,
         )
         cases.append(case)
@@ -73,7 +73,7 @@ def run(out: Path, seed: int = 0) -> None:
 
 
 def draw(cases: Sequence[Case], *, with_image: bool = True) -> "Figure":
-    """For each case the image with its points, depth, std and true error.
+    """For each case the image with its points, depth, std and error.
 
     The std and the error of a case share a scale.
     """
@@ -89,12 +89,13 @@ def draw(cases: Sequence[Case], *, with_image: bool = True) -> "Figure":
         depth, std = (torch.from_numpy(x) for x in (case.answer.depth, case.answer.std))
         error = (depth - true).abs()
         largest = (0.0, float(error.nanquantile(0.98)))
-        mae, _, held = case.errors
+        mae, _, coverage = case.errors
         count = len(case.answer.points)
         if with_image:
-            show_points(axes[0], case.sample, (near, far))
+            rows = rows_of(case.sample.sparse[0])
+            show_points(axes[0], case.sample.image, rows, (near, far))
         title = "depth (m)" if with_image else f"depth (m) from {count} points"
-        show_map(axes[-3], depth, title, "turbo", (near, far))
-        show_map(axes[-2], std, f"std (m); interval holds {held:.0%}", "magma", largest)
-        show_map(axes[-1], error, f"true error (m); mean {mae:.2f}", "magma", largest)
+        show_map(axes[-3], depth, title, DEPTH_COLOURS, (near, far))
+        show_map(axes[-2], std, f"std (m); coverage {coverage:.0%}", ERROR_COLOURS, largest)
+        show_map(axes[-1], error, f"error (m); mean {mae:.2f}", ERROR_COLOURS, largest)
     return figure

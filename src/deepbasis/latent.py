@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metres and the latent z = ln(depth / 1 m): the only place where log and exp of depth are taken.
 
-A pixel's latent has mean `mean`, variance `var` and a symmetric shape: the paper's is a Laplace
-with var = 2 b^2. Quantiles pass through exp unchanged, so the median of depth is exp(mean) and
-every interval in metres is exp of the latent interval. (The mean of depth is another number, and
-larger; we do not report it.)
+A pixel's latent has mean `mean`, variance `var` and a symmetric distribution; in the paper, a
+Laplace distribution with var = 2 b^2. Quantiles are preserved by exp, so the median of depth is
+exp(mean), and intervals in metres are exp of latent intervals. (The mean of depth is larger than
+the median; we do not report it.)
 """
 
 import math
@@ -16,22 +16,28 @@ from torch import Tensor
 
 from deepbasis.shapes import Bool, Float
 
+# Depths between these are measurements, in metres.
+LEAST_DEPTH, LARGEST_DEPTH = 1e-6, 1e9
 # Probability of one standard deviation around the mean of a Gaussian, the usual meaning of "std".
 ONE_SIGMA = math.erf(1 / math.sqrt(2))
-# Shares between which half widths are interpolated; the error is below 1e-4 of them.
+# Noise shares between which half widths are interpolated; the relative error is below 1e-4.
 KNOTS = 257
-# Least share of noise that a number of degrees of freedom is divided by: as good as a Gaussian.
+# Smallest noise share that degrees of freedom are divided by: practically a Gaussian.
 LEAST_SHARE = 1e-5
 
 
-def measured(depth_m: Float[Tensor, "*s"]) -> Bool[Tensor, "*s"]:
-    """Where a depth map in metres holds a measurement: 0, NaN and infinity mean none."""
-    return depth_m.isfinite() & (depth_m > 0)
+def is_valid(depth_m: Float[Tensor, "*s"]) -> Bool[Tensor, "*s"]:
+    """Where a depth map in metres holds a measurement.
+
+    0, NaN, infinity and depths that no sensor gives, below a micrometre or beyond a million
+    kilometres, mean no measurement: their squares and logarithms would spoil a fit in float32.
+    """
+    return (depth_m > LEAST_DEPTH) & (depth_m < LARGEST_DEPTH)
 
 
 def to_latent(depth_m: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
     """Log depth; 0 where there is no measurement, so that it can be padding."""
-    return torch.where(measured(depth_m), depth_m, 1).log()
+    return torch.where(is_valid(depth_m), depth_m, 1).log()
 
 
 def to_depth(mean: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
@@ -40,15 +46,15 @@ def to_depth(mean: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
 
 
 @runtime_checkable
-class Shape(Protocol):
-    """A symmetric distribution around the mean, whose spread is told by its variance."""
+class ErrorDistribution(Protocol):
+    """A symmetric distribution around the mean with a given variance."""
 
-    def at(self, where: Bool[Tensor, "*s"]) -> "Shape":
-        """The shape of some pixels."""
+    def at(self, where: Bool[Tensor, "*s"]) -> "ErrorDistribution":
+        """The distribution of some pixels."""
         ...
 
     def half_width(self, var: Float[Tensor, "*s"], level: float) -> Float[Tensor, "*s"]:
-        """Half the width of the central interval that holds `level` of the probability."""
+        """Half the width of the central interval of probability `level`."""
         ...
 
     def level(self, error: Float[Tensor, "*s"], var: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
@@ -64,14 +70,14 @@ class Shape(Protocol):
 
 @dataclass(frozen=True)
 class Laplace:
-    """The paper's shape: density exp(-|error| / b) / (2 b) with 2 b^2 = var."""
+    """The paper's distribution: density exp(-|error| / b) / (2 b) with 2 b^2 = var."""
 
     def at(self, where: Bool[Tensor, "*s"]) -> "Laplace":
-        """The shape of some pixels: the same for all."""
+        """The distribution of some pixels: the same for all."""
         return self
 
     def half_width(self, var: Float[Tensor, "*s"], level: float) -> Float[Tensor, "*s"]:
-        """Half the width of the central interval that holds `level` of the probability."""
+        """Half the width of the central interval of probability `level`."""
         return (var / 2).sqrt() * -math.log1p(-_checked(level))
 
     def level(self, error: Float[Tensor, "*s"], var: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
@@ -92,25 +98,25 @@ LAPLACE = Laplace()
 class StudentT:
     """Gaussian where the variance is the model's, Student's t where it is noise.
 
-    What a fit does not know of its weights is a sum of many small things; what no basis explains is
-    nothing on a wall and much at its edge. So a pixel whose variance is noise by a share s has
+    The uncertainty of the weights has many small causes; errors that no basis explains are small on
+    surfaces and large at their edges. So a pixel with the share s of noise in its variance has
 
         error / sqrt(var) = c t,  t of Student's distribution with dof / s degrees of freedom,
         c = width^s
 
-    which is a Gaussian at s = 0. (A t of two degrees or fewer has no variance. `var` then is what
-    the fit takes for it, and the width is relative to that.)
+    which is a Gaussian at s = 0. (A t distribution with two degrees of freedom or fewer has no
+    variance; `var` is then the fit's estimate, and the width is relative to it.)
     """
 
     dof: Tensor | float
-    """Degrees of freedom of noise alone; of several images, a number for each."""
+    """Degrees of freedom of pure noise; for a batch, one number for each image."""
     width: Tensor | float
-    """Scale of noise alone, relative to sqrt(var)."""
+    """Scale of pure noise, relative to sqrt(var)."""
     noise_share: Float[Tensor, "*s"]
-    """Noise variance over variance, of each pixel."""
+    """Noise variance divided by the variance, for each pixel."""
 
     def at(self, where: Bool[Tensor, "*s"]) -> "StudentT":
-        """The shape of some pixels."""
+        """The distribution of some pixels."""
         dof, width = (
             number.expand(where.shape)[where] if isinstance(number, Tensor) else number
             for number in (self.dof, self.width)
@@ -118,7 +124,7 @@ class StudentT:
         return StudentT(dof, width, self.noise_share[where])
 
     def half_width(self, var: Float[Tensor, "*s"], level: float) -> Float[Tensor, "*s"]:
-        """Half the width of the central interval that holds `level` of the probability."""
+        """Half the width of the central interval of probability `level`."""
         from scipy.special import stdtrit
 
         numbers = torch.as_tensor(self.dof), torch.as_tensor(self.width)
@@ -154,20 +160,20 @@ class StudentT:
         return _spread(dof, width, share)
 
 
-def learn_tails(
+def fit_error_distribution(
     error: Float[Tensor, "n"], var: Float[Tensor, "n"], noise_share: Float[Tensor, "n"]
 ) -> tuple[float, float]:
     """`dof` and `width` of the `StudentT` of largest likelihood.
 
-    Pass pixels of many images at mixed point counts, as many at each: with few points the variance
-    is mostly the model's, with many it is noise.
+    Pass pixels of many images at mixed numbers of points, equally many at each: with few points the
+    variance is mostly the model's, with many points it is mostly noise.
     """
     from scipy.optimize import minimize
 
     size, share = (error.abs() / var.sqrt()).double(), noise_share.double()
 
     def loss(logs: Any) -> tuple[float, Any]:
-        """Mean negative log density but for what does not change, and its gradient."""
+        """Mean negative log density up to a constant, and its gradient."""
         leaf = torch.tensor(logs, dtype=torch.float64, device=size.device, requires_grad=True)
         dof = leaf[0].exp() / share.clamp(min=LEAST_SHARE)
         value = -_log_density(size, dof, (share * leaf[1]).exp()).mean()
@@ -180,33 +186,42 @@ def learn_tails(
 
 
 def interval(
-    mean: Float[Tensor, "*s"], var: Float[Tensor, "*s"], level: float, shape: Shape = LAPLACE
+    mean: Float[Tensor, "*s"],
+    var: Float[Tensor, "*s"],
+    level: float,
+    distribution: ErrorDistribution = LAPLACE,
 ) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"]]:
-    """Low and high depth in metres between which the truth lies with probability `level`."""
-    half = shape.half_width(var, level)
-    return to_depth(mean - half), to_depth(mean + half)
+    """Lower and upper bound of depth in metres of the central interval of probability `level`."""
+    half = distribution.half_width(var, level)
+    try:
+        return to_depth(mean - half), to_depth(mean + half)
+    except RuntimeError as error:
+        raise ValueError(
+            f"the mean is {list(mean.shape)} but the variance {list(var.shape)}; give both the "
+            "same shape"
+        ) from error
 
 
 def std(
-    mean: Float[Tensor, "*s"], var: Float[Tensor, "*s"], shape: Shape = LAPLACE
+    mean: Float[Tensor, "*s"], var: Float[Tensor, "*s"], distribution: ErrorDistribution = LAPLACE
 ) -> Float[Tensor, "*s"]:
     """Half the central 68.27 % interval, in metres."""
-    low, high = interval(mean, var, ONE_SIGMA, shape)
+    low, high = interval(mean, var, ONE_SIGMA, distribution)
     return (high - low) / 2
 
 
 def _spread(dof: Tensor, width: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """Degrees of freedom and c of pixels whose variance is noise by a share."""
+    """Degrees of freedom and c of pixels with a share of noise in their variance."""
     return dof / share.clamp(min=LEAST_SHARE), width**share
 
 
 def _log_density(x: Tensor, dof: Tensor, scale: Tensor) -> Tensor:
-    """Of a t of `dof` degrees of freedom, times `scale`, at x."""
+    """Log density at x of Student's t with `dof` degrees of freedom, times `scale`."""
     norm = torch.lgamma((dof + 1) / 2) - torch.lgamma(dof / 2) - (math.pi * dof).log() / 2
     return norm - scale.log() - (dof + 1) / 2 * torch.log1p((x / scale).square() / dof)
 
 
 def _checked(level: float) -> float:
     if not 0 < level < 1:
-        raise ValueError(f"an interval's level is {level}; pass a probability between 0 and 1")
+        raise ValueError(f"the level of an interval is {level}; pass a probability between 0 and 1")
     return level

@@ -1,50 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole models: one network or several, with all that prediction needs, in one file."""
+"""Whole models: a network with all that prediction needs, in one file."""
 
 import difflib
-import json
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, overload
 
-import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
-from deepbasis import completion, latent
-from deepbasis.data.files import find_file, whole
-from deepbasis.layer import BasisFit, Errors
-from deepbasis.measurements import Given
-from deepbasis.methods import METHODS
-from deepbasis.networks import Architecture, Network, new_network
-from deepbasis.prediction import Prediction
-from deepbasis.scaffold import scaffold
+from deepbasis.data.images import ImageLike, to_pixels
+from deepbasis.data.limits import reading
+from deepbasis.data.tensors import load_tensors, save_tensors
+from deepbasis.layer import Errors, Fitted, Observed, Prediction, Pyramid
+from deepbasis.nets import Architecture, Network
+from deepbasis.points import Points, to_points
+from deepbasis.result import Completion
 from deepbasis.shapes import Float, UInt8
 
-Variance = Literal["predictive", "paper"]
+PointsLike = ArrayLike | Points | None
 
-# Where the models that come with the package are.
+# Where the bundled models are.
 WEIGHTS = Path(__file__).parent / "weights"
-# Raised when files of before can no longer be read.
-FORMAT = 2
-# Ensembles whose networks agree to the last bit would claim to be certain.
-LEAST_VARIANCE = 1e-8
-
-
-def mix(parts: list[Prediction]) -> Prediction:
-    """One prediction from those of several networks or passes (Kendall and Gal, 2017).
-
-    Their disagreement is added to the model variance.
-    """
-    if len(parts) == 1:
-        return parts[0]
-    mean, model_var, noise_var = (torch.stack(values) for values in zip(*parts, strict=True))
-    spread = mean.var(0, correction=0).clamp(min=LEAST_VARIANCE)
-    return Prediction(mean.mean(0), model_var.mean(0) + spread, noise_var.mean(0))
+# Raised when a file can no longer be read by earlier versions.
+FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -55,100 +36,140 @@ class Card:
     split: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, header: dict[str, Any]) -> "Card":
+        """What the header of a model file tells, or a ValueError."""
+        parts = [header.get(name) for name in ("training", "split", "metrics")]
+        if not all(isinstance(part, dict) for part in parts):
+            raise ValueError("its header lacks a table `training`, `split` or `metrics`")
+        return cls(*(part for part in parts if isinstance(part, dict)))
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One image that the network has seen; fitting points to it takes milliseconds."""
+
+    network: Network
+    image: UInt8[Tensor, "1 3 h w"]
+    pyramid: Pyramid
+
+    @torch.no_grad()
+    def complete(
+        self,
+        points: PointsLike = None,
+        *,
+        errors: Errors | None = None,
+        huber: float | None = None,
+        max_depth: float | None = None,
+    ) -> Completion:
+        """Depth with an error bar at every pixel; see `Completer.complete`."""
+        if max_depth is not None and not max_depth > 0:
+            raise ValueError(f"`max_depth` is {max_depth}; pass a positive depth in metres")
+        limit = math.inf if max_depth is None else max_depth
+        used = to_points(points, self.pyramid.size).inside(self.pyramid.size, limit)
+        fitted = self.fit(used, errors=errors, huber=huber)
+        return Completion.of(fitted.prediction, used, fitted)
+
+    def fit(
+        self, points: Points, *, errors: Errors | None = None, huber: float | None = None
+    ) -> Fitted:
+        """Fit the points of the image, with weights from their sigma."""
+        layer, image = self.network.fit, self.image
+        weighted = points.with_noise(layer.error_model(errors).usual_noise)
+        batch = Points.pad([weighted]).to(image.device, torch.float32)
+        observed = Observed(self.pyramid, batch, image.to(torch.float32) / 255)
+        return layer.fit_details(observed, errors=errors, huber=huber)
+
 
 class Completer(nn.Module):
-    """A model ready for use: sparse depth and an image in, log depth with variance out.
+    """A model ready for use: sparse depth and an image in, depth with an error bar out."""
 
-    Whatever the method, the answer has the same form.
-    """
-
-    def __init__(self, architecture: Architecture, copies: int = 1, card: Card | None = None):
+    def __init__(self, architecture: Architecture, card: Card | None = None) -> None:
         super().__init__()
         self.architecture, self.card = architecture, card or Card()
-        self.members = nn.ModuleList(new_network(architecture) for _ in range(copies))
+        self.network = Network(architecture)
         self.eval()
-
-    def assume(
-        self,
-        errors: Errors | None = None,
-        variance: Variance | None = None,
-        huber: float | None = None,
-    ) -> "Completer":
-        """Read fits otherwise from now on, see `BasisFit`; None changes nothing. Returns itself."""
-        errors = errors or self.architecture.errors
-        recipe = METHODS[self.architecture.method]
-        if errors == "local" and recipe.fits and recipe.network != "basis":
-            raise ValueError(
-                f"{self.architecture.method} takes errors for independent: its second branch has "
-                "learned from such a fit; leave out --errors local"
-            )
-        if errors == "local" and variance == "paper":
-            raise ValueError("the paper's variance is for independent errors; ask for both of them")
-        for network in self.networks:
-            if isinstance(network.last, BasisFit):
-                network.last.errors = errors
-                network.last.variance = variance or network.last.variance
-                network.last.huber = huber or network.last.huber
-        self.architecture = replace(self.architecture, errors=errors)
-        return self
-
-    def shape(self, prediction: Prediction, sparse: Float[Tensor, "*b h w"]) -> latent.Shape:
-        """How the errors of a prediction from these points are distributed, pixel by pixel."""
-        last = self.networks[0].last
-        if not isinstance(last, BasisFit):
-            return latent.LAPLACE
-        points = latent.measured(sparse).to(sparse.dtype).sum((-2, -1), keepdim=True)
-        return last.shape(prediction, points)
-
-    @property
-    def networks(self) -> list[Network]:
-        """The members, by their type."""
-        return [member for member in self.members if isinstance(member, Network)]
 
     @torch.no_grad()
     def forward(
         self, image: UInt8[Tensor, "b 3 h w"], sparse: Float[Tensor, "b 1 h w"]
     ) -> Prediction:
-        """Log depth and its variance at every pixel; the points may be none."""
-        filled = self.fill(sparse)
-        recipe = METHODS[self.architecture.method]
-        if recipe.dropout:
-            return self._sample(image, sparse, filled, recipe.passes)
-        return mix([member(image, sparse, *filled) for member in self.members])
+        """Log depth and its variance at every pixel of a batch of images."""
+        prediction: Prediction = self.network(image, sparse)
+        return prediction
 
     @torch.no_grad()
+    def prepare(self, image: ImageLike) -> Scene:
+        """Run the network on an image, once; the scene is then completed from any points."""
+        pixels = to_pixels(image).to(next(self.parameters()).device)
+        bases = self.network.bases(pixels)
+        pyramid = Pyramid(bases, (pixels.shape[2], pixels.shape[3]))
+        return Scene(self.network, pixels, pyramid)
+
+    @overload
     def complete(
         self,
-        image: UInt8[np.ndarray, "h w 3"],
-        sparse: ArrayLike | None = None,
+        image: ImageLike,
+        points: PointsLike = None,
         *,
-        max_depth: float = math.inf,
-    ) -> completion.Completion:
-        """Depth with an error bar at every pixel of one image.
+        errors: Errors | None = None,
+        huber: float | None = None,
+        max_depth: float | None = None,
+    ) -> Completion: ...
+
+    @overload
+    def complete(
+        self,
+        image: list[Any],
+        points: list[Any] | None = None,
+        *,
+        errors: Errors | None = None,
+        huber: float | None = None,
+        max_depth: float | None = None,
+    ) -> list[Completion]: ...
+
+    def complete(
+        self,
+        image: ImageLike | list[Any],
+        points: PointsLike | list[Any] = None,
+        *,
+        errors: Errors | None = None,
+        huber: float | None = None,
+        max_depth: float | None = None,
+    ) -> Completion | list[Completion]:
+        """Depth with an error bar at every pixel of one image, or of each image of a list.
 
         Args:
-            image: RGB.
-            sparse: a map of the image's size in metres, 0, NaN and infinity meaning none; or rows
-                of `u v metres` or `u v metres sigma`, u the column and v the row, counted from the
-                centre of the top left pixel, sigma the standard deviation in metres; or None.
-            max_depth: points beyond so many metres are dropped.
+            image: a path, a PIL image, or an array or tensor, grey, RGB or RGBA, of uint8, uint16
+                or floating point in 0..1; or a list of images.
+            points: a map of the image's size in metres, where 0, NaN and infinity mean no
+                measurement; or rows of `u v metres` or `u v metres sigma`, u the column and v the
+                row, counted from the centre of the top left pixel, sigma the standard deviation in
+                metres; or `Points`; or None. For a list of images, a list of these.
+            errors: error model, see `BasisFit`; by default the model's own.
+            huber: down-weight points whose residual is beyond this many standard deviations;
+                typical value 1.345.
+            max_depth: drop points beyond this many metres.
         """
-        device = next(self.parameters()).device
-        pixels = completion.to_pixels(image).to(device)
-        given = Given.of(sparse, (pixels.shape[2], pixels.shape[3]), max_depth)
-        depth, last = given.sparse.to(device), self.networks[0].last
-        if not isinstance(last, BasisFit):
-            return completion.answer(self(pixels, depth), given, latent.LAPLACE)
-        weight = given.weight(completion.usual_noise(last))
-        weight = None if weight is None else weight.to(device)
-        found = self.networks[0].explain(pixels, depth, weight, *self.fill(depth))
-        return completion.answer_fit(found, given, last)
+        if isinstance(image, list):
+            each = [None] * len(image) if points is None else points
+            if not isinstance(each, list) or len(each) != len(image):
+                raise ValueError(
+                    f"for {len(image)} images pass a list of {len(image)} sets of points"
+                )
+            pairs = list(zip(image, each, strict=True))
+        else:
+            pairs = [(image, points)]
+        found = [
+            self.prepare(one).complete(some, errors=errors, huber=huber, max_depth=max_depth)
+            for one, some in pairs
+        ]
+        return found if isinstance(image, list) else found[0]
 
     def save(self, path: Path, dtype: torch.dtype = torch.float32) -> None:
         """Write the model to one safetensors file, with all it needs to be loaded again."""
         header = {
-            "format": FORMAT, "architecture": asdict(self.architecture),
-            "copies": len(self.members), **asdict(self.card),
+            "format": FORMAT, "architecture": asdict(self.architecture), **asdict(self.card),
         }  # fmt: skip
         save_tensors(path, _narrow(self.state_dict(), dtype), header)
 
@@ -156,13 +177,17 @@ class Completer(nn.Module):
     def load(cls, path: Path) -> "Completer":
         """Read a model that `save` wrote. Nothing in the file is executed."""
         tensors, header = load_tensors(path)
+        if header.get("format") == 2:
+            with reading(path, "a model of version 0.1"):
+                tensors, header = migrate_format_2(tensors, header)
         if header.get("format") != FORMAT or "architecture" not in header:
             raise ValueError(
-                f"{path} is no model of this version of deepbasis: its format is "
+                f"{path} is not a model of this version of deepbasis: its format is "
                 f"{header.get('format')!r}, and this version reads {FORMAT}"
             )
-        card = Card(header["training"], header["split"], header["metrics"])
-        model = cls(Architecture(**header["architecture"]), header["copies"], card)
+        with reading(path, "a model"):
+            model = cls(Architecture(**header["architecture"]), Card.of(header))
+            check_finite(tensors)
         try:
             model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
         except RuntimeError as error:
@@ -172,70 +197,72 @@ class Completer(nn.Module):
             ) from error
         return model
 
-    def fill(self, sparse: Tensor) -> tuple[Tensor, ...]:
-        """Depth and validity for networks that take them, else nothing."""
-        if not self.architecture.depth_input:
-            return ()
-        pairs = [scaffold(one) for one in sparse.cpu()]
-        return tuple(torch.stack(part).to(sparse.device) for part in zip(*pairs, strict=True))
 
-    def _sample(
-        self, image: Tensor, sparse: Tensor, filled: tuple[Tensor, ...], passes: int
-    ) -> Prediction:
-        """Several passes with dropout, the same ones every time."""
-        layers = [module for module in self.modules() if isinstance(module, nn.Dropout2d)]
-        devices = [image.device] if image.is_cuda else []
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(0)
-            try:
-                for layer in layers:
-                    layer.train()
-                parts = [self.members[0](image, sparse, *filled) for _ in range(passes)]
-            finally:
-                for layer in layers:
-                    layer.eval()
-        return mix(parts)
+def check_finite(tensors: dict[str, Tensor]) -> None:
+    """Refuse weights that would make every prediction NaN."""
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            raise ValueError(f"its tensor {name} holds NaN or infinity")
 
 
 def load(name: Path | str) -> Completer:
-    """Read a model: the name of one that comes with the package, a file, or a training's folder."""
+    """Load a model: a bundled one by name, a file, or the folder of a training."""
+    return Completer.load(find_model(name))
+
+
+def find_model(name: Path | str) -> Path:
+    """The file of a model."""
     path = Path(name)
     if path.is_dir():
-        return Completer.load(path / "model.safetensors")
+        return path / "model.safetensors"
     if path.suffix or len(path.parts) > 1:
-        return Completer.load(path)
+        return path
     known = sorted(file.stem for file in WEIGHTS.glob("*.safetensors"))
     if str(name) not in known:
         near = difflib.get_close_matches(str(name), known, 1, 0)
-        guess = f"did you mean {near[0]!r}? Models are" if near else "models are"
+        guess = f"did you mean {near[0]!r}? " if near else ""
         raise ValueError(
-            f"no model {str(name)!r} comes with deepbasis; {guess} {', '.join(known)}, files and "
-            "folders of trainings"
+            f"there is no bundled model {str(name)!r}; {guess}Bundled are {', '.join(known)}; or "
+            "pass a model file or the folder of a training"
         )
-    return Completer.load(WEIGHTS / f"{name}.safetensors")
+    return WEIGHTS / f"{name}.safetensors"
 
 
-def save_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
-    """Write a safetensors file, whole or not at all, with a JSON header."""
-    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    with whole(path) as file:
-        file.write(save(on_cpu, {"deepbasis": json.dumps(header)}))
-
-
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what `save_tensors` wrote."""
-    find_file(path)
-    try:
-        with safe_open(path, "pt") as file:
-            header = json.loads((file.metadata() or {}).get("deepbasis", "{}"))
-            return {name: file.get_tensor(name) for name in file.keys()}, header  # noqa: SIM118
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not a safetensors file, or was cut short ({error})") from error
+def migrate_format_2(
+    tensors: dict[str, Tensor], header: dict[str, Any]
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """A model file of version 0.1, whose fit was kept in packed tensors, in the names of today."""
+    before = header["architecture"]
+    if before["method"] != "bdbf" or before["depth_input"]:
+        raise ValueError("it is a model of the paper's experiments, which cannot be migrated")
+    old = {name.removeprefix("members.0."): tensor for name, tensor in tensors.items()}
+    prior, local, tails = old["last.hyperprior"], old["last.local"], old["last.tails"]
+    noise, model, nees = old["last.calibration"]
+    one, table = torch.ones(()), "models.{}.calibration.{}"
+    new = {"prior.mean": old["last.prior_mean"], "prior.cov": old["last.prior_cov"]}
+    new |= {"prior.alpha.shape": prior[0, 0], "prior.alpha.rate": prior[0, 1]}
+    plain = torch.tensor([0.0, 1, 0, 1]).expand_as(tails[0])
+    for name, beta, factors, rows in (
+        ("independent", prior[1], (noise, model), tails[0]),
+        ("correlated", local[4:6], local[6:], tails[1]),
+        ("paper", prior[1], (one, nees), plain),
+    ):
+        new |= {f"models.{name}.noise.shape": beta[0], f"models.{name}.noise.rate": beta[1]}
+        columns = (*factors, *rows.unbind(1))
+        names = ("noise_factor", "model_factor", "points", "factor", "dof", "width")
+        new |= {table.format(name, key): x for key, x in zip(names, columns, strict=True)}
+    for key, value in zip(("length", "colour", "nugget", "smoothness"), local, strict=False):
+        new[f"models.correlated.{key}"] = value
+    state = {f"network.{name}": x for name, x in old.items() if name.startswith("bases.")}
+    state |= {f"network.fit.{name}": x for name, x in new.items()}
+    errors = {"local": "correlated"}.get(before["errors"], before["errors"])
+    now = {name: before[name] for name in ("encoder", "normalisation")} | {"errors": errors}
+    return state, header | {"format": FORMAT, "architecture": now}
 
 
 def _narrow(state: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Store large tensors in another type; what the fit uses stays exact."""
+    """Store the network in another type; what the fit uses stays exact."""
     return {
-        name: value.to(dtype) if value.is_floating_point() and ".last." not in name else value
+        name: value.to(dtype) if value.is_floating_point() and ".bases." in name else value
         for name, value in state.items()
     }

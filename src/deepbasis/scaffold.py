@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sparse depth to a first dense guess: linear interpolation on the Delaunay triangulation.
+"""Linear interpolation of sparse depth on the Delaunay triangulation.
 
-Scipy's LinearNDInterpolator gives the same values; from some thousand points on it takes longer,
-since it inverts a matrix for each triangle. Here triangles are cut into rows of pixels, all of them
-at once; what remains is mostly Qhull's triangulation.
+Scipy's LinearNDInterpolator gives the same values, but is slower for more than a few thousand
+points, since it inverts a matrix for each triangle. Here all triangles are cut into rows of pixels
+at once; most of the time is spent in Qhull's triangulation.
 """
 
 from typing import Any
@@ -15,13 +15,13 @@ from scipy.ndimage import distance_transform_edt
 from scipy.spatial import Delaunay
 from torch import Tensor
 
-from deepbasis.latent import measured
+from deepbasis.latent import is_valid
 from deepbasis.shapes import Bool, Float
 
 Array = npt.NDArray[Any]
 
-# Where an edge crosses a row, the column is a multiple of 1 / (rows it spans), computed with an
-# error below 1e-11. A tolerance between the two takes the pixels on an edge for inside, no others.
+# The column where an edge crosses a row is a multiple of 1 / (rows that it spans), computed with an
+# error below 1e-11. With a tolerance in between, exactly the pixels on an edge count as inside.
 ON_EDGE = 1e-7
 
 
@@ -30,9 +30,9 @@ def scaffold(
 ) -> tuple[Float[Tensor, "1 h w"], Bool[Tensor, "1 h w"]]:
     """Interpolated depth in metres, and where it is valid: in the convex hull of the points.
 
-    Measured pixels keep their depth; outside the hull depth is 0. Points on one line, or fewer than
-    three, have no triangles: then every pixel takes the depth of its nearest point, and only the
-    measured pixels are valid. Without points all is 0 and nothing is valid.
+    Measured pixels keep their depth; outside the hull, depth is 0. Collinear points, or fewer than
+    three, have no triangles: then every pixel has the depth of its nearest point, and only the
+    measured pixels are valid. Without points everything is 0 and invalid.
 
     Example:
         >>> sparse = torch.zeros(1, 3, 4)
@@ -43,7 +43,7 @@ def scaffold(
                 [2.0000, 2.5000, 0.0000, 0.0000],
                 [3.0000, 0.0000, 0.0000, 0.0000]])
     """
-    known = measured(sparse)
+    known = is_valid(sparse)
     depth = torch.where(known, sparse, 0)
     row, column = known[0].cpu().numpy().nonzero()
     if len(row) == 0:
@@ -56,13 +56,13 @@ def scaffold(
 
 
 def _on_one_line(row: Array, column: Array) -> bool:
-    """Whether the points span no triangle; in integers, so exactly."""
+    """Whether all points are collinear; exact, since it is computed in integers."""
     down, right = row - row[0], column - column[0]
     return not (down * right[-1] - right * down[-1]).any()
 
 
 def _nearest(depth: Float[Tensor, "1 h w"], known: Bool[Tensor, "1 h w"]) -> Tensor:
-    """Give each pixel the depth of the nearest point."""
+    """Depth of the nearest point of each pixel."""
     empty = ~known[0].cpu().numpy()
     at = distance_transform_edt(empty, return_distances=False, return_indices=True)
     row, column = torch.from_numpy(at).long().to(depth.device)
@@ -74,7 +74,7 @@ def _interpolate(row: Array, column: Array, z: Array, size: torch.Size) -> Array
     corners = Delaunay(np.stack([column, row], 1)).simplices
     corners = np.take_along_axis(corners, row[corners].argsort(1), 1).T
     x, y = column[corners], row[corners]
-    # Qhull may put a flat triangle between points of one circle; its neighbours cover it.
+    # Qhull may create triangles without area between cocircular points; others cover them.
     solid = _double_area(x, y) != 0
     x, y, z = x[:, solid], y[:, solid], z[corners[:, solid]]
     slope_x, slope_y = _slopes(x, y, z)
@@ -89,7 +89,7 @@ def _interpolate(row: Array, column: Array, z: Array, size: torch.Size) -> Array
 
 
 def _slopes(x: Array, y: Array, z: Array) -> tuple[Array, Array]:
-    """Change of depth from column to column and from row to row, on each triangle."""
+    """Slope of depth along columns and rows, on each triangle."""
     area = _double_area(x, y)
     return _double_area(z, y) / area, _double_area(x, z) / area
 
@@ -100,26 +100,26 @@ def _double_area(x: Array, y: Array) -> Array:
 
 
 def _spans(x: Array, y: Array) -> tuple[Array, Array, Array, Array]:
-    """Cut triangles into rows: for each row its triangle, its number, first and last column.
+    """Cut triangles into rows of pixels: triangle, row, first and last column of each.
 
-    Corners come from top to bottom. The row of the middle corner halves a triangle; each half lies
-    between the long edge, from top to bottom, and one of the two short edges.
+    Corners are sorted from top to bottom. The row of the middle corner divides a triangle into two
+    parts; each lies between the long edge, from top to bottom, and one of the two short edges.
     """
     upper, lower = y[1] - y[0], y[2] - y[1]
     long = (x[2] - x[0]) / (upper + lower)
-    # A short edge of no height is not followed down any row, so any slope will do.
+    # A short edge of height 0 spans no row, so its slope does not matter.
     short = np.concatenate([x[1] - x[0], x[2] - x[1]]) / np.maximum([upper, lower], 1).ravel()
     half, step = _count_up(np.concatenate([upper, lower + 1]))
     triangle = half % x.shape[1]
     row = np.concatenate([y[0], y[1]])[half] + step
-    one = x[0, triangle] + long[triangle] * (row - y[0, triangle])
-    other = np.concatenate([x[0], x[1]])[half] + short[half] * step
-    first = np.ceil(np.minimum(one, other) - ON_EDGE).astype(int)
-    last = np.floor(np.maximum(one, other) + ON_EDGE).astype(int)
+    on_long = x[0, triangle] + long[triangle] * (row - y[0, triangle])
+    on_short = np.concatenate([x[0], x[1]])[half] + short[half] * step
+    first = np.ceil(np.minimum(on_long, on_short) - ON_EDGE).astype(int)
+    last = np.floor(np.maximum(on_long, on_short) + ON_EDGE).astype(int)
     return triangle, row, first, last
 
 
 def _count_up(lengths: Array) -> tuple[Array, Array]:
-    """Whose turn it is, and how far along: [2, 1] gives [0, 0, 1] and [0, 1, 0]."""
-    whose = np.repeat(np.arange(len(lengths)), lengths)
-    return whose, np.arange(len(whose)) - (lengths.cumsum() - lengths)[whose]
+    """Index of each run, repeated, and position in it: [2, 1] gives [0, 0, 1] and [0, 1, 0]."""
+    run = np.repeat(np.arange(len(lengths)), lengths)
+    return run, np.arange(len(run)) - (lengths.cumsum() - lengths)[run]

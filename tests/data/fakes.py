@@ -10,12 +10,8 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-import pytest
 from PIL import Image
 
-ROOT = Path(__file__).parent.parent.parent
-REAL = ROOT.parent / "shared" / "data"
-needs_real_data = pytest.mark.skipif(not REAL.exists(), reason="the real data are not here")
 DRIVES = {"train": "2011_09_26_drive_0001_sync", "val": "2011_09_26_drive_0002_sync"}
 VKITTI2_SCENES = ("Scene01", "Scene02", "Scene06", "Scene18", "Scene20")
 VKITTI2_VARIANTS = (

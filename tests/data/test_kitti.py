@@ -130,17 +130,3 @@ def test_an_8_bit_depth_map_is_refused(root):
     fakes.image(root / path, 1, (6, 8))
     with pytest.raises(ValueError, match=r"0000000005\.png is an 8-bit image of mode RGB"):
         Kitti(root)[0]
-
-
-@fakes.needs_real_data
-def test_real_drives():
-    """A sweep is sparse and one of those that the ground truth gathers, so they agree mostly."""
-    for split, count in (("train", 51), ("val", 77)):
-        frames = Kitti(fakes.REAL / "kitti", split, halve=False)
-        assert len(frames) == count
-        sample = frames[0]
-        assert sample.image.shape == (3, 187, 621)
-        assert 0.01 < (sample.sparse > 0).float().mean() < 0.3
-        assert 1 < sample.depth[sample.mask].median() < 60
-        both = sample.mask & (sample.sparse > 0)
-        assert (sample.depth - sample.sparse)[both].abs().median() < 0.3

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Subset
 from data import fakes
 from deepbasis.data import nyu
 from deepbasis.data.nyu import NyuFolder, NyuMat
+from waiting import LIMIT
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +90,7 @@ def test_workers_read_the_same(mat):
     frames = NyuMat(mat)
     assert pickle.loads(pickle.dumps(frames)).indices == frames.indices
     here = frames[0]
-    loader = DataLoader(Subset(frames, [0]), batch_size=None, num_workers=1, timeout=30)
+    loader = DataLoader(Subset(frames, [0]), batch_size=None, num_workers=1, timeout=LIMIT)
     for there in loader:
         assert there.name == here.name
         assert torch.equal(there.depth, here.depth)
@@ -174,18 +175,3 @@ def test_frames_of_another_size_are_refused(root):
     fakes.image(root / "rgb" / "0002.jpg", 1, (480, 640))
     with pytest.raises(ValueError, match=r"0002\.jpg is \[480, 640\] pixels.*are \[240, 320\]"):
         NyuFolder(root)[0]
-
-
-@fakes.needs_real_data
-def test_real_frames():
-    """Indoors, dense, and our own split: the frames to train on are those of the .mat reader."""
-    train, test = (NyuFolder(fakes.REAL / "nyu", split) for split in ("train", "test"))
-    parts = nyu.paper_split()
-    assert train.numbers == parts["train"]
-    assert set(test.numbers) <= set(parts["test"])
-    sample = test[0]
-    assert sample.image.shape == (3, 224, 304)
-    assert sample.mask.float().mean() > 0.99
-    assert 0.5 < sample.depth[sample.mask].min() < sample.depth.max() < 10.1
-    border = torch.cat([sample.image[:, 0].flatten(), sample.image[:, :, 0].flatten()]).float()
-    assert border.mean() < 250

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from deepbasis import sparse
 from deepbasis.data import sample as s
-from deepbasis.data.points import WithPoints
+from deepbasis.data.with_points import WithPoints
+from deepbasis.patterns import parse
 
 
 def make(height=6, width=8, seed=0) -> s.Sample:
@@ -101,7 +101,7 @@ def test_augmentation_flips_half_of_the_time():
 
 @pytest.mark.parametrize("training", [False, True])
 def test_points_are_the_same_on_any_number_of_workers(training):
-    frames = WithPoints(Some(), sparse.parse("20"), seed=5, training=training)
+    frames = WithPoints(Some(), parse("20"), seed=5, training=training)
     once = [frames[i] for i in range(8)]
     for workers in (0, 2):
         loader = DataLoader(frames, batch_size=4, num_workers=workers)
@@ -114,8 +114,8 @@ def test_points_are_the_same_on_any_number_of_workers(training):
 
 
 def test_another_epoch_or_seed_draws_other_points():
-    frames = WithPoints(Some(), sparse.parse("20"), seed=5)
-    draws = [frames[0], frames.at_epoch(1)[0], WithPoints(Some(), sparse.parse("20"), seed=6)[0]]
+    frames = WithPoints(Some(), parse("20"), seed=5)
+    draws = [frames[0], frames.at_epoch(1)[0], WithPoints(Some(), parse("20"), seed=6)[0]]
     assert len({tuple((d.sparse > 0).flatten().tolist()) for d in draws}) == 3
     assert torch.equal(frames[0].sparse, frames.at_epoch(0)[0].sparse)
 
@@ -128,13 +128,13 @@ def test_two_frames_alike_get_different_points():
         def __getitem__(self, index: int) -> s.Sample:
             return make(24, 32)
 
-    frames = WithPoints(Alike(), sparse.parse("20"), seed=5)
+    frames = WithPoints(Alike(), parse("20"), seed=5)
     assert not torch.equal(frames[0].sparse, frames[1].sparse)
 
 
 def test_noise_and_outliers_come_on_top():
-    clean = WithPoints(Some(), sparse.parse("50%"), seed=5)[0]
-    noisy = WithPoints(Some(), sparse.parse("50%"), seed=5, noise=0.1)[0]
+    clean = WithPoints(Some(), parse("50%"), seed=5)[0]
+    noisy = WithPoints(Some(), parse("50%"), seed=5, noise=0.1)[0]
     at = clean.sparse > 0
     assert torch.equal(at, noisy.sparse > 0)
     spread = (noisy.sparse[at] / clean.sparse[at]).log().std()

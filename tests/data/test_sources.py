@@ -8,18 +8,17 @@ import torch
 
 from deepbasis.data.sample import Sample, halve
 from deepbasis.data.sources import (
+    CachedFrames,
+    Concat,
     Cropped,
-    Halved,
-    Joined,
-    Picked,
-    Remembered,
+    Downscaled,
     Source,
-    evenly,
+    Subset,
     fingerprint,
     hold_back,
+    subsample,
 )
 from deepbasis.data.training import Between, TrainingSet, batches, collate, parse_points
-from deepbasis.scaffold import scaffold
 
 
 class Numbers:
@@ -47,10 +46,10 @@ def test_worlds_test_on_other_frames_than_they_train_on():
     assert not torch.equal(train[0].depth, test[0].depth)
 
 
-def test_frames_are_picked_evenly_and_halved():
-    picked = Picked(Numbers(10), [1, 8])
+def test_frames_are_picked_and_downscaled():
+    picked = Subset(Numbers(10), [1, 8])
     assert [picked.name(i) for i in range(2)] == ["n1", "n8"]
-    small = Halved(picked, 2)[1]
+    small = Downscaled(picked, 4)[1]
     assert small.image.shape == (3, 6, 8)
     assert torch.equal(small.depth, halve(halve(picked[1])).depth)
 
@@ -59,19 +58,19 @@ def test_frames_are_picked_evenly_and_halved():
     ("count", "picked"), [(3, [0, 3, 6]), (10, list(range(10))), (99, list(range(10)))]
 )
 def test_frames_are_spread_evenly_and_none_is_there_twice(count, picked):
-    some = evenly(Numbers(10), count)
+    some = subsample(Numbers(10), count)
     assert [some.name(i) for i in range(len(some))] == [f"n{i}" for i in picked]
 
 
 def test_joined_frames_are_the_first_and_then_the_second():
-    both = Joined(Picked(Numbers(9), [7, 5]), Numbers(3))
+    both = Concat(Subset(Numbers(9), [7, 5]), Numbers(3))
     assert [both.name(i) for i in range(len(both))] == ["n7", "n5", "n0", "n1", "n2"]
     assert [float(both[i].depth[0, 0, 0]) for i in range(len(both))] == [8, 6, 1, 2, 3]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_remembered_frames_are_the_frames(workers):
-    kept = Remembered(Numbers(5), workers)
+    kept = CachedFrames(Numbers(5), workers)
     assert len(kept) == 5
     for i in range(5):
         assert kept.name(i) == f"n{i}"
@@ -87,9 +86,9 @@ def test_held_back_frames_are_the_last_and_in_nobody_elses_hands():
 
 
 def test_the_fingerprint_knows_number_and_order():
-    prints = {fingerprint(f) for f in (Numbers(3), Numbers(4), Picked(Numbers(3), [1, 0, 2]))}
+    prints = {fingerprint(f) for f in (Numbers(3), Numbers(4), Subset(Numbers(3), [1, 0, 2]))}
     assert len(prints) == 3
-    assert fingerprint(Numbers(3)) == fingerprint(Picked(Numbers(9), [0, 1, 2]))
+    assert fingerprint(Numbers(3)) == fingerprint(Subset(Numbers(9), [0, 1, 2]))
 
 
 @pytest.mark.parametrize(
@@ -118,33 +117,16 @@ def test_processes_share_an_epoch_without_overlap_and_in_the_order_of_one(ranks)
     assert list(batches(25, 2, seed=4, epoch=2)) != alone
 
 
-def test_fit_points_are_apart_from_those_the_network_sees():
-    frames = Numbers(3)
-    item = TrainingSet(frames, "50", "300", depth_input=True)[2]
-    seen = TrainingSet(frames, "50", "same", depth_input=True)[2]
-    assert int((item.sparse > 0).sum()) == 300
-    assert int((seen.sparse > 0).sum()) == 50
-    assert not ((item.sparse > 0) & (seen.sparse > 0)).any()
-    depth, valid = scaffold(seen.sparse)
-    assert torch.equal(item.scaffold, depth)
-    assert torch.equal(item.valid, valid)
-
-
-def test_withheld_and_unseen_points_leave_nothing_in_the_input():
-    for dropped in (
-        TrainingSet(Numbers(3), "50", "300", drop=1.0, depth_input=True)[0],
-        TrainingSet(Numbers(3), "50", "300")[0],
-    ):
-        assert not dropped.valid.any()
-        assert not dropped.scaffold.any()
-        assert int((dropped.sparse > 0).sum()) == 300
+def test_a_size_is_divided_by_powers_of_two_only():
+    with pytest.raises(ValueError, match="`downscale` is 3; choose 1, 2, 4"):
+        Source("rooms", downscale=3)
 
 
 def test_points_are_drawn_with_the_frame_whoever_asks():
-    one, again = (TrainingSet(Numbers(4), "0-100", "300", depth_input=True, seed=7) for _ in "ab")
+    one, again = (TrainingSet(Numbers(4), "100-300", seed=7) for _ in "ab")
     for part, other in zip(one[3][1:], again[3][1:], strict=True):
         assert torch.equal(part, other)
-    later = TrainingSet(Numbers(4), "0-100", "300", depth_input=True, seed=7, epoch=1)
+    later = TrainingSet(Numbers(4), "100-300", seed=7, epoch=1)
     assert not torch.equal(later[3].sparse, one[3].sparse)
 
 
@@ -177,7 +159,7 @@ def test_the_sensors_own_points_are_used_as_they_are():
             sparse[0, 3, 4:9] = 2.5
             return sample._replace(sparse=sparse)
 
-    item = TrainingSet(Measured(1), "sensor", "same", depth_input=True)[0]
+    item = TrainingSet(Measured(1), "sensor")[0]
     assert int((item.sparse == 2.5).sum()) == 5
 
 
@@ -194,8 +176,8 @@ def test_kittis_frames_are_cropped_to_what_the_benchmark_scores():
 
 
 def test_frames_of_two_sizes_cannot_share_a_batch():
-    items = [TrainingSet(Numbers(2), "5", "100")[i] for i in range(2)]
+    items = [TrainingSet(Numbers(2), "100")[i] for i in range(2)]
     assert collate(items).image.shape == (2, 3, 24, 32)
-    small = TrainingSet(Halved(Numbers(2), 1), "5", "100")[1]
+    small = TrainingSet(Downscaled(Numbers(2), 2), "100")[1]
     with pytest.raises(ValueError, match="the frames n0, n1 are of 2 sizes"):
         collate([items[0], small])

@@ -13,7 +13,7 @@ from deepbasis.data.worlds.export import DEPTH_SCALE, export
 from deepbasis.data.worlds.render import Tracer, all_around, trace
 from deepbasis.data.worlds.roads import VARIANTS
 from deepbasis.data.worlds.scene import Camera, Light, Scene
-from deepbasis.data.worlds.shapes import box, cylinder, prism, quad, sphere
+from deepbasis.data.worlds.solids import box, cylinder, prism, quad, sphere
 from deepbasis.data.worlds.textures import TEXTURES, Material, Palette
 
 SMALL = (48, 64)

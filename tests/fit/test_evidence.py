@@ -320,16 +320,16 @@ def test_float32_is_as_good_as_its_condition_allows(generator):
         )
 
 
-def test_shrunk_is_the_mean_of_the_posterior_and_has_its_derivatives(generator):
+def test_posterior_mean_is_that_of_the_posterior_and_has_its_derivatives(generator):
     p = bayesian(9, 4, generator, batch=(2,))
     prior = fit.Prior(
         torch.arange(4.0).double(), torch.diag(torch.tensor([2.0, 1, 0.5, 0])).double()
     )
     want = fit.posterior(p.phi, p.z, prior, p.weight, beta=3.0).mean
-    torch.testing.assert_close(fit.shrunk(p.phi, p.z, prior, p.weight, beta=3.0), want)
-    none = fit.shrunk(p.phi[:, :0], p.z[:, :0], prior, beta=3.0)
+    torch.testing.assert_close(fit.posterior_mean(p.phi, p.z, prior, p.weight, beta=3.0), want)
+    none = fit.posterior_mean(p.phi[:, :0], p.z[:, :0], prior, beta=3.0)
     torch.testing.assert_close(none, prior.mean.expand(2, 4))
     inputs = [t.clone().requires_grad_() for t in (p.phi, p.z, p.weight)]
     assert torch.autograd.gradcheck(
-        lambda phi, z, weight: fit.shrunk(phi, z, prior, weight, beta=3.0), inputs
+        lambda phi, z, weight: fit.posterior_mean(phi, z, prior, weight, beta=3.0), inputs
     )

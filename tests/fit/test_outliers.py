@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the others say of a point, against fits that were really made without it."""
+"""Leave-one-out predictions, against fits that were really made without it."""
 
 import pytest
 import torch
 
 from deepbasis import fit
-from deepbasis.fit import local
+from deepbasis.fit import correlated
 from deepbasis.fit.neighbours import others
-from deepbasis.fit.outliers import leave_one_out, leave_one_out_locally
+from deepbasis.fit.outliers import leave_one_out, leave_one_out_correlated
 
 M, N, ALPHA, BETA = 4, 9, 1.7, 30.0
 
@@ -35,20 +35,20 @@ def test_independent_errors_as_if_refitted_without_the_point(problem):
         assert float(model_var[i]) == pytest.approx(float(var), rel=1e-8)
 
 
-def test_local_errors_as_in_a_dense_gaussian_process(problem, generator):
+def test_correlated_errors_as_in_a_dense_gaussian_process(problem, generator):
     """With all others as neighbours nothing is approximated: C^-1 r / diag(C^-1)."""
     phi, z, weight, prior = problem
     kernel = fit.Kernel(length=0.3, nugget=0.1)
     x = torch.rand(N, 2, generator=generator).double()
-    news = local.whiten(kernel, x, phi, z, weight, k=N)
-    post = fit.posterior(news.phi[None], news.z[None], prior, alpha=ALPHA, beta=BETA)
-    error, model_var, share = leave_one_out_locally(kernel, post, x, phi, z, weight, k=N)
+    innovations = correlated.whiten(kernel, x, phi, z, weight, k=N)
+    post = fit.posterior(innovations.phi[None], innovations.z[None], prior, alpha=ALPHA, beta=BETA)
+    error, model_var, ratio = leave_one_out_correlated(kernel, post, x, phi, z, weight, k=N)
     scaled = kernel.scale(x)
     noise = kernel.correlation(scaled, scaled) + kernel.noise(weight).diag()
     precision = torch.linalg.inv(noise / BETA + phi @ prior.cov @ phi.mT / ALPHA)
     diagonal = precision.diagonal()
     torch.testing.assert_close(error, precision @ (z - phi @ prior.mean) / diagonal)
-    torch.testing.assert_close(model_var + share / BETA, 1 / diagonal)
+    torch.testing.assert_close(model_var + ratio / BETA, 1 / diagonal)
 
 
 def test_others_are_the_nearest_and_never_the_point_itself():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prior, and what is learned of it from gathered weights."""
+"""Prior, and what is learned of it from collected weights."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_two_samples_merged_are_one_that_saw_all(generator):
         assert got == pytest.approx(want)
 
 
-def test_images_may_be_gathered_one_by_one(generator):
+def test_images_may_be_collected_one_by_one(generator):
     p, post = gather(3, 30, 5, generator)
     alone = fit.WeightSample.merge(
         fit.WeightSample.of(fit.ml(p.phi[i], p.z[i], p.weight[i])) for i in range(3)
@@ -127,8 +127,8 @@ def test_a_covariance_with_a_negative_eigenvalue_is_refused():
         fit.evidence(torch.ones(3, 2), torch.ones(3), prior)
 
 
-def test_nothing_gathered_says_so(generator):
-    with pytest.raises(ValueError, match="no weights were gathered"):
+def test_nothing_collected_says_so(generator):
+    with pytest.raises(ValueError, match="no weights were collected"):
         fit.WeightSample.merge([])
     _, post = gather(1, 30, 6, generator)
     for learn in (fit.WeightSample.of(post).prior, fit.WeightSample.of(post).hyperprior):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes to test with: ours, and any that scipy knows."""
+"""Error distributions to test with: ours, and any of scipy."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from deepbasis import metrics
 
 @dataclass(frozen=True)
 class Scipy:
-    """Any symmetric distribution of scipy as a shape: what the interface asks for is enough."""
+    """Any symmetric distribution of scipy; the interface asks for no more than this."""
 
     unit: object
 
@@ -31,7 +31,7 @@ class Scipy:
         return torch.as_tensor(self.unit.logpdf((error * scale).numpy())) + scale.log()
 
 
-SHAPES = {
+DISTRIBUTIONS = {
     "laplace": (metrics.Laplace(), stats.laplace()),
     "gauss": (Scipy(stats.norm()), stats.norm()),
     "student": (Scipy(stats.t(5)), stats.t(5)),

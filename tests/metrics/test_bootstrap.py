@@ -76,7 +76,9 @@ def test_pairs_see_what_single_intervals_cannot(generator):
 def test_refusals(generator):
     better, worse = two_models(generator)
     worse.add("more", *(torch.ones(2, 2) for _ in range(3)))
-    with pytest.raises(ValueError, match="1 images were scored by one model alone, such as 'more'"):
+    with pytest.raises(
+        ValueError, match="1 images were scored by only one of the models, such as 'more'"
+    ):
         paired(better, worse)
     with pytest.raises(ValueError, match="needs two images or more, not 1"):
         confidence({"mae": torch.ones(1)})

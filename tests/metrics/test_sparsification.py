@@ -156,6 +156,6 @@ def test_bad_choices_are_named():
     )
     assert list(said.values()) == [
         "`error` is 'mse'; choose one of mae, rmse",
-        "`fractions` is 1; a curve has 2 steps or more",
+        "`fractions` is 1; a curve needs at least 2 steps",
         "`std_m` is [1, 3] but the true depth [3]; give both the same shape",
     ]

@@ -5,13 +5,13 @@ import itertools
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deepbasis import latent, metrics
-from deepbasis.metrics.pooled import FINE, split
+from deepbasis.metrics.image import FINE, split
 from deepbasis.metrics.tally import NAME_BYTES
-from metrics.distributions import SHAPES
+from metrics.distributions import DISTRIBUTIONS
 from refusals import refusals
 
 PLAIN = ("mae", "rmse", "rel", "imae", "irmse")
@@ -43,10 +43,10 @@ def tally_of(images, names=None):
     return tally
 
 
-def plain(mean, var, true, shape=SHAPES["laplace"][0]):
+def plain(mean, var, true, distribution=DISTRIBUTIONS["laplace"][0]):
     """Every metric by its own function, all pixels given together."""
     mean, var, true = (t.double() for t in (mean, var, true))
-    depth, half = latent.to_depth(mean), shape.half_width(var, latent.ONE_SIGMA)
+    depth, half = latent.to_depth(mean), distribution.half_width(var, latent.ONE_SIGMA)
     std = (latent.to_depth(mean + half) - latent.to_depth(mean - half)) / 2
     known = true > 0
     values = {name: getattr(metrics, name)(depth, true) for name in PLAIN}
@@ -55,15 +55,15 @@ def plain(mean, var, true, shape=SHAPES["laplace"][0]):
         for whole, end in ((False, ""), (True, "_normalised")):
             values[name + end] = metrics.ause(depth, std, true, error=error, normalised=whole)
     for p in LEVELS:
-        half = shape.half_width(var, p / 100)
+        half = distribution.half_width(var, p / 100)
         ends = latent.to_depth(mean - half), latent.to_depth(mean + half), true
         values[f"coverage{p}"] = metrics.coverage(*ends)
         values[f"sharpness{p}"] = metrics.sharpness(*ends)
     error = (latent.to_latent(true) - mean)[known]
     return values | {
-        "nll": metrics.nll(mean, var, true, shape=shape),
+        "nll": metrics.nll(mean, var, true, distribution=distribution),
         "nees": float(metrics.nees(error, var[known])),
-        "auce": metrics.auce(mean, var, true, shape=shape),
+        "auce": metrics.auce(mean, var, true, distribution=distribution),
         "pixels": int(known.sum()),
     }
 
@@ -80,19 +80,6 @@ def test_over_images_it_is_the_mean_of_the_plain_functions(generator):
     assert tally_of(images).finish() == pytest.approx(want, rel=1e-11, abs=1e-13)
 
 
-def test_over_pixels_it_is_the_plain_functions_of_all(generator):
-    images = data(generator)
-    tally = tally_of(images)
-    got, want = tally.finish("pixels"), plain(*together(images)) | {"images": len(images)}
-    areas = {name for name in want if name.startswith("ause")}
-    assert got == pytest.approx(
-        {name: got[name] if name in areas else value for name, value in want.items()}, rel=1e-11
-    )
-    for kind, name in (("mae", "ause"), ("rmse", "ause_rmse")):
-        assert abs(got[name] - want[name]) <= tally.ause_bound(kind)
-        assert got[f"{name}_normalised"] == pytest.approx(got[name] / got[kind])
-
-
 def test_per_image_rows_are_the_plain_functions_in_the_order_of_names(generator):
     images = data(generator)
     tally = tally_of(images, sorted(images, reverse=True))
@@ -106,12 +93,14 @@ def test_per_image_rows_are_the_plain_functions_in_the_order_of_names(generator)
         )
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_another_shape_scores_with_its_own_quantiles(generator, name):
-    shape, one = SHAPES[name][0], image(generator)
-    tally = metrics.Tally(shape)
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_another_distribution_scores_with_its_own_quantiles(generator, name):
+    distribution, one = DISTRIBUTIONS[name][0], image(generator)
+    tally = metrics.Tally(distribution)
     tally.add("one", *one)
-    assert tally.finish() == pytest.approx(plain(*one, shape) | {"images": 1}, rel=1e-9, abs=1e-12)
+    assert tally.finish() == pytest.approx(
+        plain(*one, distribution) | {"images": 1}, rel=1e-9, abs=1e-12
+    )
 
 
 def test_order_and_processes_make_no_difference_to_the_last_bit(generator):
@@ -125,7 +114,8 @@ def test_order_and_processes_make_no_difference_to_the_last_bit(generator):
             merged.merge(tally)
         for mine, theirs in ((merged, once), (tally_of(images, order), once)):
             assert mine.finish() == theirs.finish()
-            assert mine.finish("pixels") == theirs.finish("pixels")
+            assert mine.calibration().area == theirs.calibration().area
+            assert mine.sparsification("rmse").area == theirs.sparsification("rmse").area
             a, b = mine.state(), theirs.state()
             assert a.keys() == b.keys()
             assert all(torch.equal(a[k], b[k]) and a[k].dtype == b[k].dtype for k in a)
@@ -159,51 +149,23 @@ def test_split_sums_are_exact_in_any_order(values, random):
     assert (parts.sum(0) - exact).abs().max() <= FINE / 2 + 1e-16 * max(values)
 
 
-@pytest.mark.parametrize("kind", ["mae", "rmse"])
-def test_a_histogram_is_near_the_sort(generator, kind):
-    """At a full image's size it is nearer than the bound says: 0.1 % of AUSE."""
-    mean, var, true = image(generator, 240, 320)
-    tally = metrics.Tally()
-    tally.add("one", mean, var, true)
-    exact, ours = tally.finish(), tally.finish("pixels")
-    name = {"mae": "ause", "rmse": "ause_rmse"}[kind]
-    assert ours[name] == pytest.approx(exact[name], rel=1e-3)
-    assert tally.ause_bound(kind) < 0.03 * exact[kind]
-    assert tally.sparsification(kind, "pixels").area == ours[name]
-    assert tally.sparsification(kind).area == pytest.approx(exact[name], abs=1e-12)
-
-
-PIXELS = st.lists(st.tuples(st.floats(-5, 5), st.floats(1e-14, 10)), min_size=1, max_size=80)
-
-
-@settings(max_examples=40)
-@given(PIXELS, PIXELS)
-def test_the_bound_holds_whatever_the_pixels(first, second):
-    tally, parts = metrics.Tally(), []
-    for name, pixels in (("a", first), ("b", second)):
-        mean, var = torch.tensor(pixels, dtype=torch.float64).T
-        parts.append((mean, var, torch.ones_like(mean)))
-        tally.add(name, *parts[-1])
-    want, got = plain(*(torch.cat(t) for t in zip(*parts, strict=True))), tally.finish("pixels")
-    for kind, name in (("mae", "ause"), ("rmse", "ause_rmse")):
-        rounding = 1e-6 + 1e-9 * want[kind]
-        assert abs(got[name] - want[name]) <= tally.ause_bound(kind) + rounding
-
-
 def test_curves_of_many_images(generator):
     images = data(generator)
     tally = tally_of(images)
-    each = []
-    for mean, var, true in images.values():
-        mean, var, true = mean.double(), var.double(), true.double()
-        std = latent.std(mean, var)
-        each.append(metrics.sparsification_curve(latent.to_depth(mean), std, true))
-    mean_of = [torch.stack(curves).mean(0) for curves in zip(*each, strict=True)]
-    for ours, want in zip(tally.sparsification(), mean_of, strict=True):
-        torch.testing.assert_close(ours, want, rtol=0, atol=1e-12)
+    for kind, name in (("mae", "ause"), ("rmse", "ause_rmse")):
+        each = []
+        for mean, var, true in images.values():
+            mean, var, true = mean.double(), var.double(), true.double()
+            depth, std = latent.to_depth(mean), latent.std(mean, var)
+            each.append(metrics.sparsification_curve(depth, std, true, error=kind))
+        mean_of = [torch.stack(curves).mean(0) for curves in zip(*each, strict=True)]
+        for ours, want in zip(tally.sparsification(kind), mean_of, strict=True):
+            torch.testing.assert_close(ours, want, rtol=0, atol=1e-12)
+        assert tally.sparsification(kind).area == pytest.approx(tally.finish()[name], abs=1e-12)
     want = metrics.calibration_curve(*together(images))
     assert torch.equal(tally.calibration().observed, want.observed)
-    assert tally.calibration().area == tally.finish("pixels")["auce"]
+    assert tally.calibration().area == metrics.auce(*together(images), per_image=False)
+    assert tally.calibration().area != pytest.approx(tally.finish()["auce"], rel=1e-3)
 
 
 def test_a_mask_takes_pixels_out(generator):
@@ -226,7 +188,7 @@ def test_what_is_refused_leaves_no_trace(generator):
     for call, why in (
         (lambda: tally.add("world/02.png", mean, var, true), "1 images would count twice"),
         (lambda: tally.merge(other), "would count twice, 'world/02.png' among them"),
-        (lambda: tally.merge(metrics.Tally(SHAPES["gauss"][0])), "one tally is for"),
+        (lambda: tally.merge(metrics.Tally(DISTRIBUTIONS["gauss"][0])), "one tally is for"),
         (lambda: tally.add("", mean, var, true), "1 to 256 bytes"),
         (lambda: tally.add("ä" * 129, mean, var, true), "1 to 256 bytes"),
         (lambda: tally.add("zero", mean, 0 * var, true), "without any error"),
@@ -249,9 +211,7 @@ def test_any_name_survives_its_state(generator):
 
 def test_nothing_scored_is_no_score():
     tally = metrics.Tally()
-    for call in (
-        tally.finish, tally.per_image, tally.sparsification, tally.calibration, tally.ause_bound,
-    ):  # fmt: skip
+    for call in (tally.finish, tally.per_image, tally.sparsification, tally.calibration):
         with pytest.raises(ValueError, match="no image was scored"):
             call()
 
@@ -260,13 +220,11 @@ def test_bad_choices_are_named():
     said = refusals(
         "from deepbasis.metrics import Tally; t = Tally(); o = ones(2, 3); t.add('one', o, o, o)",
         [
-            "t.finish('frames')",
             "t.sparsification('mse')",
             "t.add('two', o, o, o, ones(3, dtype=torch.bool))",
         ],
     )
     assert list(said.values()) == [
-        "`over` is 'frames'; choose 'images' or 'pixels'",
         "`error` is 'mse'; choose one of mae, rmse",
         "image 'two' cannot be scored: `mask` is [3] but the true depth [2, 3]; "
         "give both the same shape",
@@ -274,5 +232,5 @@ def test_bad_choices_are_named():
 
 
 def test_a_table_can_say_what_it_shows():
-    assert {"images", "pixels"} == set(metrics.CONVENTIONS)
-    assert all("AUSE" in text and "nats" in text for text in metrics.CONVENTIONS.values())
+    text = metrics.CONVENTIONS["images"]
+    assert all(word in text for word in ("mean over images", "AUSE", "AUCE", "auce_all", "nats"))

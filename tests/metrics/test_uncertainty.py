@@ -10,18 +10,18 @@ import uncertainty_toolbox as uct
 from scipy import integrate, stats
 
 from deepbasis import latent, metrics
-from deepbasis.metrics.uncertainty import calibration, held
-from metrics.distributions import SHAPES
+from deepbasis.metrics.uncertainty import count_levels, curve_from_counts
+from metrics.distributions import DISTRIBUTIONS
 
 # Steps of a trapezoid rule over a smooth curve, and of a sample of quantiles.
 CLOSE = 2e-4
 
 
-@pytest.fixture(params=SHAPES)
-def shaped(request):
-    """A shape, and scipy's distribution of variance 1 that it should be."""
-    shape, unit = SHAPES[request.param]
-    return shape, type(unit)(unit.dist, *unit.args, scale=1 / unit.std())
+@pytest.fixture(params=DISTRIBUTIONS)
+def pair(request):
+    """A distribution, and scipy's distribution of variance 1 that it should be."""
+    distribution, unit = DISTRIBUTIONS[request.param]
+    return distribution, type(unit)(unit.dist, *unit.args, scale=1 / unit.std())
 
 
 def draw(generator, n=500):
@@ -37,43 +37,49 @@ def quantiles(unit, scale, n=20_000):
     return torch.zeros(n, dtype=torch.float64), torch.ones_like(error), error.exp()
 
 
-def test_shapes_agree_with_scipy(generator, shaped):
-    shape, unit = shaped
-    assert isinstance(shape, metrics.Shape)
+def test_distributions_agree_with_scipy(generator, pair):
+    distribution, unit = pair
+    assert isinstance(distribution, metrics.ErrorDistribution)
     error, var, _ = draw(generator)
     scale = var.sqrt().numpy()
     want = unit.logpdf(error.numpy() / scale) - np.log(scale)
-    np.testing.assert_allclose(shape.log_density(error, var), want, rtol=1e-12)
+    # A log density may be near 0, where its relative error says nothing: it is a difference.
+    np.testing.assert_allclose(distribution.log_density(error, var), want, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(
-        shape.level(error, var), 2 * unit.cdf(np.abs(error.numpy()) / scale) - 1, atol=1e-12
+        distribution.level(error, var), 2 * unit.cdf(np.abs(error.numpy()) / scale) - 1, atol=1e-12
     )
     for level in (0.05, 0.5, 0.99):
-        half = shape.half_width(var, level)
+        half = distribution.half_width(var, level)
         np.testing.assert_allclose(half, scale * unit.ppf((1 + level) / 2), rtol=1e-9)
-        np.testing.assert_allclose(shape.level(half, var), level, atol=1e-12)
+        np.testing.assert_allclose(distribution.level(half, var), level, atol=1e-12)
 
 
-def test_pixels_keep_their_own_shape(generator):
-    """Pixels without truth go, and with them their shape: against the same pixels alone."""
+def test_pixels_keep_their_own_distribution(generator):
+    """Pixels without truth go, and with them their distribution: against the same pixels alone."""
     mean, var, true_m = (part.view(2, 25, 10) for part in draw(generator))
     share = torch.rand(2, 25, 10, dtype=torch.float64, generator=generator)
     true_m = torch.where(torch.rand(2, 25, 10, generator=generator) < 0.3, 0, true_m)
-    shape, known = metrics.StudentT(1.5, 0.4, share), true_m > 0
+    distribution, known = metrics.StudentT(1.5, 0.4, share), true_m > 0
     alone = metrics.StudentT(1.5, 0.4, share[known])
     parts = mean[known], var[known], true_m[known]
-    want = metrics.nll(*parts, shape=alone)
-    assert metrics.nll(mean, var, true_m, shape=shape) == pytest.approx(want, rel=1e-12)
-    pooled = metrics.auce(mean, var, true_m, shape=shape, per_image=False)
-    assert pooled == pytest.approx(metrics.auce(*parts, shape=alone), rel=1e-12)
-    each = [metrics.auce(mean[i], var[i], true_m[i], shape=metrics.StudentT(1.5, 0.4, share[i]))
-            for i in range(2)]  # fmt: skip
-    assert metrics.auce(mean, var, true_m, shape=shape) == pytest.approx(sum(each) / 2, rel=1e-12)
+    want = metrics.nll(*parts, distribution=alone)
+    assert metrics.nll(mean, var, true_m, distribution=distribution) == pytest.approx(
+        want, rel=1e-12
+    )
+    pooled = metrics.auce(mean, var, true_m, distribution=distribution, per_image=False)
+    assert pooled == pytest.approx(metrics.auce(*parts, distribution=alone), rel=1e-12)
+    own = [{"distribution": metrics.StudentT(1.5, 0.4, share[i])} for i in range(2)]
+    each = [metrics.auce(mean[i], var[i], true_m[i], **own[i]) for i in range(2)]
+    assert metrics.auce(mean, var, true_m, distribution=distribution) == pytest.approx(
+        sum(each) / 2, rel=1e-12
+    )
     tally = metrics.Tally()
     for i in range(2):
-        own = metrics.StudentT(1.5, 0.4, share[i])
-        tally.add(str(i), mean[i], var[i], true_m[i], shape=own)
+        tally.add(str(i), mean[i], var[i], true_m[i], **own[i])
     assert tally.finish()["auce"] == pytest.approx(sum(each) / 2, rel=1e-9)
-    assert tally.finish("pixels")["nll"] == pytest.approx(want, rel=1e-9)
+    own_nll = [metrics.nll(mean[i], var[i], true_m[i], **own[i]) for i in range(2)]
+    assert tally.finish()["nll"] == pytest.approx(sum(own_nll) / 2, rel=1e-9)
+    assert tally.calibration().area == pytest.approx(pooled, rel=1e-9)
 
 
 def test_nll_is_torchs_and_scipys(generator):
@@ -87,25 +93,27 @@ def test_nll_is_torchs_and_scipys(generator):
     assert got == pytest.approx(want, rel=1e-12)
 
 
-@pytest.mark.parametrize("std", [0.05, 1.0, 3.0])
-def test_nll_of_calibrated_noise_is_the_entropy(shaped, std):
+@pytest.mark.parametrize("std", [0.05, 0.3, 1.0])  # depths beyond 1e9 m are no measurements
+def test_nll_of_calibrated_noise_is_the_entropy(pair, std):
     """For a Laplace 1 + ln 2b, for a Gaussian 0.5 ln(2 pi e var)."""
-    shape, unit = shaped
+    distribution, unit = pair
     mean, var, true = quantiles(unit, std)
-    got = metrics.nll(mean, var * std**2, true, shape=shape)
+    got = metrics.nll(mean, var * std**2, true, distribution=distribution)
     assert got == pytest.approx(float(unit.entropy()) + math.log(std), abs=1e-3)
 
 
-def test_nll_is_lowest_at_the_right_variance(shaped):
-    shape, unit = shaped
+def test_nll_is_lowest_at_the_right_variance(pair):
+    distribution, unit = pair
     mean, var, true = quantiles(unit, 1)
-    right = metrics.nll(mean, var, true, shape=shape)
-    assert right < min(metrics.nll(mean, k * var, true, shape=shape) for k in (0.8, 1.25))
+    right = metrics.nll(mean, var, true, distribution=distribution)
+    assert right < min(
+        metrics.nll(mean, k * var, true, distribution=distribution) for k in (0.8, 1.25)
+    )
 
 
 def test_calibration_curve_is_the_uncertainty_toolboxs(generator):
     mean, var, true = draw(generator)
-    got = metrics.calibration_curve(mean, var, true, shape=SHAPES["gauss"][0])
+    got = metrics.calibration_curve(mean, var, true, distribution=DISTRIBUTIONS["gauss"][0])
     arrays = mean.numpy(), var.sqrt().numpy(), true.log().numpy()
     level, observed = uct.get_proportion_lists_vectorized(*arrays, num_bins=101)
     np.testing.assert_allclose(got.level, level[1:-1], rtol=1e-12)
@@ -118,13 +126,15 @@ def test_calibration_curve_is_the_uncertainty_toolboxs(generator):
 
 
 @pytest.mark.parametrize("k", [0.5, 1.0, 2.0])
-def test_auce_of_a_scale_wrong_by_k_is_an_integral(shaped, k):
-    shape, unit = shaped
+def test_auce_of_a_scale_wrong_by_k_is_an_integral(pair, k):
+    distribution, unit = pair
     mean, var, true = quantiles(unit, k)
     want, _ = integrate.quad(
         lambda p: abs(2 * unit.cdf(unit.ppf((1 + p) / 2) / k) - 1 - p), 0.01, 0.99
     )
-    assert metrics.auce(mean, var, true, shape=shape) == pytest.approx(want, abs=CLOSE)
+    assert metrics.auce(mean, var, true, distribution=distribution) == pytest.approx(
+        want, abs=CLOSE
+    )
 
 
 @pytest.mark.parametrize("k", [0.5, 1.0, 2.0])
@@ -144,24 +154,26 @@ def test_auce_over_images_does_not_let_wide_and_narrow_cancel():
     assert metrics.auce(*both, per_image=False) == pooled < 0.7 * metrics.auce(*both)
 
 
-def test_curve_is_the_coverage_of_intervals(generator, shaped):
-    shape, _ = shaped
+def test_curve_is_the_coverage_of_intervals(generator, pair):
+    distribution, _ = pair
     mean, var, true = draw(generator)
     true[::7] = 0
-    got = metrics.calibration_curve(mean, var, true, shape=shape)
+    got = metrics.calibration_curve(mean, var, true, distribution=distribution)
     for i in (0, 49, 89, 98):
-        ends = latent.interval(mean, var, float(got.level[i]), shape)
+        ends = latent.interval(mean, var, float(got.level[i]), distribution)
         assert got.observed[i] == metrics.coverage(*ends, true)
 
 
-def test_a_truth_at_the_end_of_an_interval_is_held():
+def test_a_truth_at_the_end_of_an_interval_is_count_levels():
     """As `coverage` counts it: a pixel that needs exactly 0.5 is held by the interval of 0.5."""
-    curve = calibration(held(torch.tensor([0.0, 0.5, 0.5, 1.0], dtype=torch.float64)))
+    curve = curve_from_counts(count_levels(torch.tensor([0.0, 0.5, 0.5, 1.0], dtype=torch.float64)))
     assert curve.observed.tolist() == [0.25] * 49 + [0.75] * 50
 
 
 @pytest.mark.parametrize("var", [0.0, -1.0])
 def test_no_variance_is_no_certainty(var):
     for call in (metrics.nll, metrics.auce, metrics.calibration_curve):
-        with pytest.raises(ValueError, match="a depth without any error: add the variance of the"):
+        with pytest.raises(
+            ValueError, match="a variance of 0 would mean a depth without any error: add the"
+        ):
             call(torch.zeros(2), torch.tensor([1.0, var]), torch.ones(2))

@@ -11,8 +11,7 @@ from deepbasis import BasisFit
 from deepbasis.nets import BasisNet, MobileNetV2, ResNet34, load_encoder_weights
 from deepbasis.nets.cost import cost
 from deepbasis.nets.decoder import BASES, JoinedConv
-
-WEIGHTS = Path(__file__).parents[3] / "shared" / "weights" / "mobilenet_v2_imagenet.safetensors"
+from deepbasis.points import Points
 
 
 def picture(height=50, width=70, batch=2, seed=0):
@@ -70,7 +69,7 @@ def test_names_torchvision_uses():
 def test_weights_of_another_network_are_refused_by_name(tmp_path):
     path = tmp_path / "weights.safetensors"
     save_file(ResNet34().state_dict(), path)
-    with pytest.raises(ValueError, match=r"not a MobileNetV2: it lacks features.* it brings bn1"):
+    with pytest.raises(ValueError, match=r"not a MobileNetV2: it lacks features.* it also has bn1"):
         load_encoder_weights(MobileNetV2(), path)
     state = MobileNetV2().state_dict()
     state["features.0.0.weight"] = torch.ones(8, 3, 3, 3)
@@ -88,16 +87,6 @@ def test_a_file_with_code_in_it_is_not_run(tmp_path):
         load_encoder_weights(MobileNetV2(), path)
 
 
-@pytest.mark.skipif(not WEIGHTS.exists(), reason="the ImageNet weights are not here")
-def test_imagenet_weights_load_and_tell_pictures_apart():
-    encoder = MobileNetV2()
-    load_encoder_weights(encoder, WEIGHTS)
-    x = encoder.eval().stem((picture(64, 64).float() - 127.5) / 127.5)
-    deepest = encoder.rest(x)[-1]
-    assert deepest.isfinite().all()
-    assert 0.05 < deepest.std() < 20
-
-
 @pytest.mark.parametrize("encoder", ["mobilenet_v2", "resnet34"])
 @pytest.mark.parametrize("size", [(64, 96), (50, 70), (33, 31)])
 def test_bases_are_five_scales_of_62_channels_at_any_size(encoder, size):
@@ -110,34 +99,10 @@ def test_bases_are_five_scales_of_62_channels_at_any_size(encoder, size):
         assert basis.std() > 0
 
 
-def test_depth_input_leaves_the_encoder_alone_until_trained():
-    """At first it reaches the bases of full size only, through the skip connection."""
-    torch.manual_seed(0)
-    net = BasisNet(depth_input=True).eval()
-    image, depth = picture(), 1 + torch.rand(2, 1, 50, 70)
-    valid = depth > 1.5
-    without, given = net(image), net(image, torch.where(valid, depth, 0), valid)
-    assert all(torch.equal(a, b) for a, b in zip(without[:4], given[:4], strict=True))
-    assert (without[4] - given[4]).abs().max() > 1e-4
-    torch.nn.init.ones_(net.depth_stem.norm.weight)
-    moved = net(image, torch.where(valid, depth, 0), valid)
-    assert all((a - b).abs().max() > 1e-6 for a, b in zip(net(image), moved, strict=True))
-
-
-def test_no_depth_is_the_same_as_an_empty_scaffold():
-    net = BasisNet(depth_input=True).eval()
-    torch.nn.init.ones_(net.depth_stem.norm.weight)
-    zeros = torch.zeros(2, 1, 50, 70)
-    for a, b in zip(net(picture()), net(picture(), zeros, zeros.bool()), strict=True):
-        assert torch.equal(a, b)
-
-
-def test_depth_for_an_rgb_network_and_unknown_choices_are_refused():
+def test_unknown_choices_are_refused():
     for option in ("encoder", "normalisation"):
         with pytest.raises(ValueError, match=f"`{option}` is 'best'; choose one of"):
             BasisNet(**{option: "best"})
-    with pytest.raises(ValueError, match="takes the image alone"):
-        BasisNet()(picture(), torch.ones(2, 1, 50, 70), torch.ones(2, 1, 50, 70).bool())
 
 
 def test_a_joined_convolution_is_that_of_both_maps_joined():
@@ -157,7 +122,7 @@ def test_a_joined_convolution_is_that_of_both_maps_joined():
 
 def test_cost_is_that_of_the_convolutions_added_up():
     """Counted a second time, from the shapes that pass through each convolution."""
-    net, found = BasisNet(depth_input=True).eval(), []
+    net, found = BasisNet().eval(), []
 
     def count_one(conv, inputs, out):
         per_output = conv.in_channels // conv.groups * conv.kernel_size[0] * conv.kernel_size[1]
@@ -168,31 +133,48 @@ def test_cost_is_that_of_the_convolutions_added_up():
             module.register_forward_hook(count_one)
     with torch.no_grad():
         net(picture(48, 64, batch=1))
-    got = cost(BasisNet(depth_input=True), (48, 64))
+    got = cost(BasisNet(), (48, 64))
     assert got.flops == sum(found)
     assert got.parameters == count(net)
 
 
 def test_gradients_pass_through_fit_and_network_as_finite_differences_say():
-    """One small case of the whole: network, ML fit, L1 loss; the derivative along one direction."""
+    """One small case of the whole: network, ML fit, squared loss; the derivative in one direction.
+
+    Batch norm uses the batch's statistics, as in training. With the statistics of an untrained
+    network the bases of the coarse scales are a thousand times smaller than the constant, and the
+    fit is too badly conditioned for finite differences. The direction changes the decoder alone,
+    whose ELU has a continuous derivative; ReLU6 in the encoder does not.
+    """
     torch.manual_seed(0)
-    net, layer = BasisNet().double().eval(), BasisFit(62).double().train()
-    image = picture(32, 32, batch=1)
-    truth = (1 + 3 * torch.rand(1, 1, 32, 32)).double()
-    sparse = truth * (torch.rand(1, 1, 32, 32) < 0.5)
-    weight = net.decoder.bases[2].weight
+    net, layer = BasisNet().double().train(), BasisFit(62).double().train()
+    image = picture(64, 64, batch=2)
+    truth = (1 + 3 * torch.rand(2, 1, 64, 64)).double()
+    sparse = truth * (torch.rand(2, 1, 64, 64) < 0.25)
+    weights = [p for p in net.decoder.parameters() if p.ndim == 4]
+    noise = [torch.randn_like(p) for p in weights]
+    directions = [x * (p.detach().norm() / x.norm()) for p, x in zip(weights, noise, strict=True)]
 
     def loss():
         return (layer(net(image), sparse).mean - truth.log()).square().mean()
 
-    slope = torch.autograd.grad(loss(), weight)[0]
-    direction = torch.randn_like(weight)
-    step = 1e-5
+    def loss_at(step):
+        moved = [p + step * x for p, x in zip(weights, directions, strict=True)]
+        with torch.no_grad():
+            for p, new in zip(weights, moved, strict=True):
+                p.copy_(new)
+            return loss()
+
     with torch.no_grad():
-        weight += step * direction
-        above = loss()
-        weight -= 2 * step * direction
-        below = loss()
-    numeric = (above - below) / (2 * step)
-    torch.testing.assert_close((slope * direction).sum(), numeric, rtol=1e-4, atol=1e-9)
-    assert numeric.abs() > 1e-6
+        observed = layer.observe(net(image), Points.from_maps(sparse), (64, 64))
+        phi = observed.phi * observed.weight[..., None]
+    cond = float(torch.linalg.cond(phi).max())
+    assert cond < 100
+    slopes = torch.autograd.grad(loss(), weights)
+    exact = sum((s * x).sum() for s, x in zip(slopes, directions, strict=True))
+    # The fit amplifies rounding by `cond`. Truncation is of order step^2 and rounding of order
+    # eps cond / step; both are small where they are equal.
+    step = (torch.finfo(torch.float64).eps * cond) ** (1 / 3)
+    numeric = (loss_at(step) - loss_at(-2 * step)) / (2 * step)  # the second undoes the first
+    torch.testing.assert_close(exact, numeric, rtol=1e-4, atol=0)
+    assert numeric.abs() > 1e-3

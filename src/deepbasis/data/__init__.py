@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From files, or from nothing, to samples."""
+"""Data sets: readers of files, and rendered worlds, as samples for training and evaluation."""

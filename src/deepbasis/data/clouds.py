@@ -2,8 +2,8 @@
 """Reading and writing points: tables of pixels with depth, and PLY, PCD and BIN point clouds.
 
 A cloud is float64 [n, 3] of x, y, z in metres. Only what sensors write is read: vertices with
-scalar properties, as text or plain binary. Points that are not finite are dropped, since organised
-clouds use them for "no return".
+scalar properties, as text or plain binary. Points that are not finite, or beyond a million
+kilometres, are dropped, since organised clouds use them for "no return".
 """
 
 import os
@@ -14,8 +14,10 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from deepbasis.data.files import find_file, whole
+from deepbasis.data.files import atomic_write, find_file
 from deepbasis.data.formats import check_metres
+from deepbasis.data.limits import check_count, read_text, reading
+from deepbasis.latent import LARGEST_DEPTH
 from deepbasis.shapes import Float, UInt8
 
 PLY_TYPES = {
@@ -23,30 +25,35 @@ PLY_TYPES = {
     "float": "f4", "double": "f8", "int8": "i1", "uint8": "u1", "int16": "i2", "uint16": "u2",
     "int32": "i4", "uint32": "u4", "float32": "f4", "float64": "f8",
 }  # fmt: skip
+PCD_TYPES = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")
 PLY_ORDERS = {"ascii": "", "binary_little_endian": "<", "binary_big_endian": ">"}
-LONGEST_LINE = 4096  # a header line; a binary file that is no cloud may have no line end at all
-CLOUDS = (".ply", ".pcd", ".bin")
+LONGEST_LINE = 4096  # of a header; a binary file that is not a cloud may have no line breaks
+# Characters of a wrong line that a message shows.
+LONGEST_SHOWN = 60
+CLOUDS = (".ply", ".pcd", ".bin", ".xyz")
+# Lines of a header, and numbers of a point.
+MOST_FIELDS = 10_000
 ROW_FIRST = ("v", "row", "y", "r")
 
 
 class _Table(NamedTuple):
-    """Where a cloud's points stand in its file. `order` is "" for text, else the byte order."""
+    """Layout of the points in a file. `order` is "" for text, else the byte order."""
 
     fields: list[tuple[str, str]]
     points: int
     order: str
     skip: int = 0
-    """Lines of text or bytes before the first point."""
+    """Number of lines of text, or of bytes, before the first point."""
 
 
 def read_points(path: Path) -> Float[np.ndarray, "n columns"]:
-    """Measured pixels from a text file: `u v depth` or `u v depth sigma`, one a line.
+    """Read measured pixels from a text file: `u v depth` or `u v depth sigma` on each line.
 
     u is the column, v the row, depth and sigma (its standard deviation) are in metres. Commas or
-    white space separate; `#` begins a comment; the first line may be a header.
+    white space separate columns. `#` starts a comment, and the first line may be a header.
     """
     rows: list[list[float]] = []
-    text = find_file(path).read_text(encoding="utf-8-sig", errors="replace")
+    text = read_text(find_file(path))
     lines = [(i, re.split(r"\s*[,;\s]\s*", bare)) for i, bare in _bare_lines(text)]
     if lines and not any(_is_number(word) for word in lines[0][1]):
         _check_header(lines.pop(0)[1], path)
@@ -54,7 +61,7 @@ def read_points(path: Path) -> Float[np.ndarray, "n columns"]:
         wanted = len(rows[0]) if rows else 4 if len(words) == 4 else 3
         if len(words) != wanted or not all(map(_is_number, words)):
             raise ValueError(
-                f"{path}, line {number}: {' '.join(words)!r} is not {wanted} numbers; "
+                f"{path}, line {number}: {_show(words)} is not {wanted} numbers; "
                 "each line is `u v depth` or `u v depth sigma`, the same in the whole file"
             )
         rows.append([float(word) for word in words])
@@ -64,18 +71,14 @@ def read_points(path: Path) -> Float[np.ndarray, "n columns"]:
 
 
 def read_cloud(path: Path) -> Float[np.ndarray, "n 3"]:
-    """A .ply or .pcd point cloud, or a .bin as KITTI's LiDAR has it: x, y, z in metres."""
-    headers = {".ply": _ply_table, ".pcd": _pcd_table, ".bin": _bin_table}
+    """Read a .ply, .pcd or .xyz point cloud, or a .bin file of KITTI: x, y, z in metres."""
+    headers = {".ply": _ply_table, ".pcd": _pcd_table, ".bin": _bin_table, ".xyz": _xyz_table}
     if path.suffix.lower() not in headers:
-        raise ValueError(f"{path} is not a point cloud we read; convert it to .ply or .pcd")
-    try:
-        with find_file(path).open("rb") as file:
-            table = headers[path.suffix.lower()](file)
-            xyz = _read_table(file, table)
-    except (TypeError, IndexError) as error:
-        raise ValueError(f"{path}: its header is damaged ({error})") from error
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise ValueError(f"{path} is not a supported point cloud; convert it to .ply or .pcd")
+    with reading(path, "a point cloud"), find_file(path).open("rb") as file:
+        table = headers[path.suffix.lower()](file)
+        check_count(table.points * max(len(table.fields), 1), path, "numbers")
+        xyz = _read_table(file, table)
     check_metres(np.linalg.norm(xyz, axis=1), path)
     return xyz
 
@@ -108,16 +111,16 @@ def write_ply(
     words = {"f4": "float", "f8": "double", "u1": "uchar"}
     header = ["ply", "format binary_little_endian 1.0", f"element vertex {len(xyz)}"]
     header += [f"property {words[kind]} {name}" for name, kind in fields.items()]
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write("\n".join([*header, "end_header\n"]).encode())
         file.write(points.tobytes())
 
 
 def _ply_table(file: BinaryIO) -> _Table:
-    """Read a PLY header; the file then stands at the first byte after it."""
+    """Read a PLY header, up to the first byte after it."""
     lines = _header(file, "end_header")
     if lines[0] != ["ply"] or lines[1][0] != "format" or lines[1][1] not in PLY_ORDERS:
-        raise ValueError("it does not begin like a PLY file: `ply`, then `format ... 1.0`")
+        raise ValueError("it does not start with `ply` and `format ... 1.0`, like a PLY file")
     order, skip = PLY_ORDERS[lines[1][1]], 0
     for name, count, fields in _ply_elements(lines[2:]):
         if any(kind == "list" for _, kind in fields):
@@ -140,13 +143,13 @@ def _ply_elements(lines: list[list[str]]) -> list[tuple[str, int, list[tuple[str
         elif words[0] == "property":
             kind = "list" if words[1] == "list" else PLY_TYPES.get(words[1])
             if kind is None or not elements:
-                raise ValueError(f"the header line {' '.join(words)!r} makes no sense")
+                raise ValueError(f"the header line {_show(words)} is not valid")
             elements[-1][2].append((words[-1], kind))
     return elements
 
 
 def _pcd_table(file: BinaryIO) -> _Table:
-    """Read a PCD header; the file then stands at the first byte after it."""
+    """Read a PCD header, up to the first byte after it."""
     lines = {words[0]: words[1:] for words in _header(file, "DATA")}
     if missing := {"FIELDS", "SIZE", "TYPE", "POINTS"} - lines.keys():
         raise ValueError(f"the PCD header has no line {', '.join(sorted(missing))}")
@@ -155,14 +158,26 @@ def _pcd_table(file: BinaryIO) -> _Table:
             f"its PCD data are {' '.join(lines['DATA'])!r}; convert it with "
             "`pcl_convert_pcd_ascii_binary in.pcd out.pcd 1`, which writes plain binary"
         )
-    counts = map(int, lines.get("COUNT", ["1"] * len(lines["FIELDS"])))
+    counts = [int(count) for count in lines.get("COUNT", ["1"] * len(lines["FIELDS"]))]
+    if not 0 < sum(counts) <= MOST_FIELDS or min(counts) < 0:
+        raise ValueError(f"its line COUNT gives a point {sum(counts)} numbers")
     columns = zip(lines["FIELDS"], lines["TYPE"], lines["SIZE"], counts, strict=True)
-    fields = [(f, f"{t.lower()}{s}") for f, t, s, count in columns for _ in range(count)]
+    kinds = [(f, f"{t.lower()}{s}", count) for f, t, s, count in columns]
+    if strange := [kind for _, kind, _ in kinds if kind not in PCD_TYPES]:
+        raise ValueError(f"its lines TYPE and SIZE name {strange[0][:20]!r}, which is not a number")
+    fields = [(name, kind) for name, kind, count in kinds for _ in range(count)]
     return _Table(fields, int(lines["POINTS"][0]), "" if lines["DATA"] == ["ascii"] else "<")
 
 
+def _xyz_table(file: BinaryIO) -> _Table:
+    """A .xyz file has no header. Each line begins with x, y and z."""
+    points = sum(1 for line in file if line.strip() and not line.lstrip().startswith(b"#"))
+    file.seek(0)
+    return _Table([(name, "f8") for name in "xyz"], points, "")
+
+
 def _bin_table(file: BinaryIO) -> _Table:
-    """A .bin has no header: four floats a point, the fourth its reflectance."""
+    """A .bin file has no header. Each point is four floats: x, y, z and reflectance."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     if size % 16:
@@ -173,17 +188,17 @@ def _bin_table(file: BinaryIO) -> _Table:
 def _header(file: BinaryIO, last: str) -> list[list[str]]:
     """Words of each header line up to the one that begins with `last`, without comments."""
     lines: list[list[str]] = []
-    while raw := file.readline(LONGEST_LINE):
+    while (raw := file.readline(LONGEST_LINE)) and len(lines) < MOST_FIELDS:
         words = raw.decode("latin-1").split()
         if words and words[0] not in ("comment", "obj_info") and words[0][0] != "#":
             lines.append(words)
         if words and words[0] == last:
             return lines
-    raise ValueError(f"the header has no line {last!r}; the file is damaged or no point cloud")
+    raise ValueError(f"the header has no line {last!r}; the file is damaged or not a point cloud")
 
 
 def _read_table(file: BinaryIO, table: _Table) -> Float[np.ndarray, "n 3"]:
-    """Points of which all three coordinates are finite."""
+    """Read the points whose coordinates are all finite."""
     names = [name for name, _ in table.fields]
     if not {"x", "y", "z"} <= set(names):
         raise ValueError(f"its properties are {', '.join(names)}, but not all of x, y and z")
@@ -191,7 +206,7 @@ def _read_table(file: BinaryIO, table: _Table) -> Float[np.ndarray, "n 3"]:
         raise ValueError("it is an empty point cloud; was the sensor running?")
     columns = [names.index(axis) for axis in "xyz"]
     xyz = (_read_binary if table.order else _read_text)(file, table, columns)
-    finite = xyz[np.isfinite(xyz).all(1)]
+    finite = xyz[(np.abs(xyz) < LARGEST_DEPTH).all(1)]
     if not len(finite):
         raise ValueError(f"it is an empty point cloud: none of its {len(xyz)} points is finite")
     return finite
@@ -200,14 +215,17 @@ def _read_table(file: BinaryIO, table: _Table) -> Float[np.ndarray, "n 3"]:
 def _read_binary(file: BinaryIO, table: _Table, columns: list[int]) -> Float[np.ndarray, "n 3"]:
     # Fields are named by position: clouds may have several padding fields of one name.
     kind = np.dtype([(str(i), table.order + k) for i, (_, k) in enumerate(table.fields)])
-    content = file.read()[table.skip :]
+    file.seek(table.skip, os.SEEK_CUR)
+    content = file.read(table.points * kind.itemsize)
     _check_complete(len(content) // kind.itemsize, table.points)
     points = np.frombuffer(content, kind, table.points)
     return np.stack([points[str(i)].astype(np.float64) for i in columns], 1)
 
 
 def _read_text(file: BinaryIO, table: _Table, columns: list[int]) -> Float[np.ndarray, "n 3"]:
-    lines = file.read().decode("latin-1").splitlines()[table.skip :]
+    check_count(os.fstat(file.fileno()).st_size, Path(file.name), "characters")
+    text = file.read().decode("latin-1").splitlines()[table.skip :]
+    lines = [line for line in text if line.strip() and not line.lstrip().startswith("#")]
     _check_complete(len(lines), table.points)
     return np.loadtxt(lines[: table.points], usecols=columns, ndmin=2)
 
@@ -218,9 +236,14 @@ def _check_complete(found: int, wanted: int) -> None:
 
 
 def _bare_lines(text: str) -> list[tuple[int, str]]:
-    """Lines that say something, without comments, each with its number."""
+    """Lines without comments and with their numbers; empty lines are left out."""
     bare = ((i, line.split("#")[0].strip()) for i, line in enumerate(text.splitlines(), 1))
     return [(i, line) for i, line in bare if line]
+
+
+def _show(words: list[str]) -> str:
+    """A line for a message, cut if it is long."""
+    return repr(" ".join(words)[:LONGEST_SHOWN])
 
 
 def _is_number(word: str) -> bool:
@@ -234,11 +257,11 @@ def _is_number(word: str) -> bool:
 def _check_header(words: list[str], path: Path) -> None:
     if [word.lower() for word in words[:3]] == ["x", "y", "z"]:
         raise ValueError(
-            f"{path} holds x, y and z by its header; if these are points in space, save them as "
+            f"{path} has columns x, y and z; if these are points in space, save them as "
             ".ply, and if they are pixels with depth, call them u, v and depth"
         )
     if words[0].lower() in ROW_FIRST:
         raise ValueError(
-            f"{path} begins with the row by its header {' '.join(words)!r}; the order is u "
+            f"{path} has the row first, by its header {_show(words)}; the order is u "
             "(column), v (row), depth: swap the first two"
         )

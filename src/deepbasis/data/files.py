@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finding files, writing them whole, and what users are told when one is missing."""
+"""Finding files, with messages for missing ones, and writing files atomically."""
 
 import os
 import secrets
@@ -12,36 +12,38 @@ PICTURES = (".jpg", ".jpeg", ".png")
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to that appears under its name only once it is complete."""
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for writing that gets its name only when it is complete."""
     find_folder(path.parent, "make it first")
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with part.open("wb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())  # or a power cut could leave the name without the bytes
+            os.fsync(file.fileno())  # otherwise a power cut could leave an empty file
         part.replace(path)
+    except OSError as error:
+        raise OSError(f"cannot write {path} ({error.strerror or error})") from error
     finally:
         part.unlink(missing_ok=True)
 
 
 def find_file(path: Path, hint: str = "check its name") -> Path:
-    """The path itself, if a file is there."""
+    """Return the path if the file exists."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}; {hint}")
     return path
 
 
 def find_folder(path: Path, hint: str = "check its name") -> Path:
-    """The path itself, if a folder is there."""
+    """Return the path if the folder exists."""
     if not path.is_dir():
         raise FileNotFoundError(f"there is no folder {path}; {hint}")
     return path
 
 
 def list_by_stem(folder: Path, suffixes: Sequence[str], hint: str = "") -> dict[str, Path]:
-    """Files of a folder, sorted by name without suffix; hidden files are left alone."""
+    """Files of a folder by name without suffix, sorted; hidden files are ignored."""
     found: dict[str, Path] = {}
     for path in sorted(find_folder(folder, hint or "check its name").iterdir()):
         if path.suffix.lower() not in suffixes or path.name.startswith("."):

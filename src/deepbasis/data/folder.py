@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Anyone's own frames, in plain folders."""
+"""Your own frames, in plain folders."""
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,9 @@ import torch
 from torch import Tensor
 
 from deepbasis.data.files import PICTURES, check_paired, find_file, find_folder, list_by_stem
-from deepbasis.data.formats import DEPTHS, read_depth, read_image, to_sample
+from deepbasis.data.formats import DEPTHS, read_depth, to_sample
+from deepbasis.data.images import read_image
+from deepbasis.data.limits import read_text
 from deepbasis.data.sample import Sample, make_intrinsics
 from deepbasis.shapes import Float
 
@@ -21,15 +24,15 @@ class Folder:
     root/
       rgb/000000.jpg          .jpg or .png
       depth/000000.png        .png or .tif (integers), .npy, .npz or .pfm (float metres)
-      lidar/000000.png        optional, named by `sparse`: what a sparse sensor measured
+      lidar/000000.png        optional, named by `sparse`: points of a sparse sensor
       intrinsics.txt          optional: `fx fy cx cy`, or a 3x3 matrix; also intrinsics.json
-      intrinsics/000000.txt   optional, in its place: a camera for each frame
+      intrinsics/000000.txt   or this: a camera for each frame
       scale.txt               optional: one number, metres = value / number
     ```
 
     Depth is z-depth in metres after division by the scale; 0, NaN and infinity mean no
-    measurement. Files belong together if their names are the same up to the suffix, and frames are
-    sorted by that name.
+    measurement. Files with the same name, apart from the suffix, belong to one frame. Frames are
+    sorted by name.
 
     Args:
         root: the folder that holds the others.
@@ -95,8 +98,8 @@ class Folder:
 
 
 def read_intrinsics(path: Path) -> Float[Tensor, "3 3"]:
-    """A camera matrix from text or JSON: `fx fy cx cy`, by name in JSON if you like, or 3x3."""
-    text = path.read_text(errors="replace")
+    """Read a camera matrix: `fx fy cx cy` (in JSON also by name) or 3x3 numbers."""
+    text = read_text(path)
     try:
         values = json.loads(text) if path.suffix == ".json" else text.replace(",", " ").split()
         if isinstance(values, dict):
@@ -104,8 +107,9 @@ def read_intrinsics(path: Path) -> Float[Tensor, "3 3"]:
         numbers = np.asarray(values, np.float64).ravel().tolist()
     except KeyError as missing:
         raise ValueError(f"{path} has no {missing}; give fx, fy, cx and cy in pixels") from None
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path} does not hold the numbers of a camera ({error})") from error
+    except (ValueError, TypeError, RecursionError) as error:
+        reason = str(error)[:100]
+        raise ValueError(f"{path} does not hold the numbers of a camera ({reason})") from error
     if len(numbers) == 4:
         return _check_camera(make_intrinsics(*numbers), path)
     if len(numbers) == 9:
@@ -117,30 +121,38 @@ def read_intrinsics(path: Path) -> Float[Tensor, "3 3"]:
 
 
 def read_extrinsics(path: Path) -> Float[Tensor, "4 4"]:
-    """A pose from text or JSON, 3x4 or 4x4 by rows: it takes points from a sensor to the camera."""
-    text = find_file(path).read_text(errors="replace")
+    """Read the transform from a sensor to the camera: 3x4 or 4x4 numbers, as text or JSON."""
+    text = read_text(find_file(path))
     try:
         values = json.loads(text) if path.suffix == ".json" else text.replace(",", " ").split()
         numbers = np.asarray(values, np.float64).ravel()
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path} does not hold the numbers of a pose ({error})") from error
+    except (ValueError, TypeError, RecursionError) as error:
+        reason = str(error)[:100]
+        raise ValueError(f"{path} does not hold the numbers of a pose ({reason})") from error
     if len(numbers) not in (12, 16):
         raise ValueError(f"{path} holds {len(numbers)} numbers; a pose is 3x4 or 4x4 of them")
     pose = torch.eye(4, dtype=torch.float64)
     pose[:3] = torch.from_numpy(numbers[:12]).view(3, 4)
-    turn = pose[:3, :3]
-    if not torch.allclose(turn @ turn.mT, torch.eye(3).double(), atol=1e-3) or turn.det() < 0:
+    rotation = pose[:3, :3]
+    product = rotation @ rotation.mT
+    if (
+        not pose.isfinite().all()
+        or not torch.allclose(product, torch.eye(3).double(), atol=1e-3)
+        or rotation.det() < 0
+    ):
         raise ValueError(
-            f"{path} is no pose: its first three columns are not a rotation, {turn.tolist()}"
+            f"{path} is not a valid pose: its first three columns are not a rotation, "
+            f"{rotation.tolist()}"
         )
     return pose
 
 
 def _check_camera(matrix: Float[Tensor, "3 3"], path: Path) -> Float[Tensor, "3 3"]:
-    if matrix[2].tolist() != [0, 0, 1] or not (matrix.diag() > 0).all():
+    finite = bool(matrix.isfinite().all())
+    if not finite or matrix[2].tolist() != [0, 0, 1] or not (matrix.diag() > 0).all():
         raise ValueError(
-            f"{path} is no camera matrix: {matrix.tolist()}; its rows are `fx 0 cx`, `0 fy cy` "
-            "and `0 0 1`, in pixels"
+            f"{path} is not a camera matrix: {matrix.tolist()}; the rows must be `fx 0 cx`, "
+            "`0 fy cy` and `0 0 1`, in pixels"
         )
     return matrix
 
@@ -153,13 +165,17 @@ def _find_intrinsics(root: Path) -> Float[Tensor, "3 3"] | None:
 
 
 def read_scale(path: Path) -> float | None:
-    """The one number in a scale.txt, by which depths are divided; None if there is no such file."""
+    """Read the number in a scale.txt, by which depths are divided; None without the file."""
     if not path.exists():
         return None
+    text = read_text(path).strip()
     try:
-        return float(path.read_text())
+        scale = float(text)
     except ValueError:
+        scale = math.nan
+    if not 0 < scale < math.inf:
         raise ValueError(
-            f"{path} holds {path.read_text()[:40]!r}; it should hold one number, "
-            "by which depths are divided to give metres"
-        ) from None
+            f"{path} holds {text[:40]!r}; it should hold one positive number, by which depths are "
+            "divided to give metres"
+        )
+    return scale

@@ -2,27 +2,31 @@
 """Reading and writing images and depth maps.
 
 Images are RGB, uint8, [height, width, 3]. Depth maps are z-depth in metres, float32, [height,
-width], and 0 means no measurement, whatever the file used for it (0, NaN or infinity).
+width], and 0 means no measurement, which files store as 0, NaN or infinity.
 
     .png .tif .tiff   integers; metres = value / scale, and the scale is not in the file
     .npy .npz         float metres, or integers with a scale; an .npz holds one array or `depth`
     .pfm              float metres, rows from bottom to top
 
-OpenEXR is left out: few sensors write it, and reading it takes a compiled library of its own.
+OpenEXR is not supported: few sensors write it, and reading it needs another compiled library.
 """
 
 import io
+import math
 import re
-import struct
+import threading
+import warnings
 import zipfile
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from deepbasis.data.files import find_file, whole
+from deepbasis.data.files import atomic_write, find_file
+from deepbasis.data.limits import check_count, reading
 from deepbasis.data.sample import Sample, check_sizes, unknown_intrinsics
 from deepbasis.shapes import Float, UInt8
 
@@ -32,23 +36,11 @@ TUM = 5000.0
 CENTIMETRES = 100.0
 LARGEST = 2**16 - 1
 JPEG_QUALITY = 95
-# In metres half of a scene lies nearer than this; in millimetres nearly nothing does.
+# If half of the depths are larger than this, they are probably not in metres.
 FAR_M = 200.0
-# What a damaged picture makes Pillow raise.
-DAMAGED = (OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError)
 DEPTHS = (".png", ".tif", ".tiff", ".npy", ".npz", ".pfm")
-
-
-def read_image(path: Path) -> UInt8[np.ndarray, "h w 3"]:
-    """An 8-bit image as RGB: grey is repeated, transparency dropped, no rotation tag applied."""
-    picture = _open(path)
-    if picture.mode.startswith(("I", "F")):
-        raise ValueError(
-            f"{path} has more than 8 bits a pixel, so it is not a photograph; is it a depth map?"
-        )
-    if picture.mode == "P":
-        picture = picture.convert("RGBA")
-    return np.array(picture.convert("RGB"))
+# Held while Pillow's own limit, which is a global variable, is not in force.
+_OPENING = threading.Lock()
 
 
 def write_image(path: Path, image: UInt8[np.ndarray, "h w 3"]) -> None:
@@ -56,16 +48,16 @@ def write_image(path: Path, image: UInt8[np.ndarray, "h w 3"]) -> None:
     kinds = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
     if path.suffix.lower() not in kinds:
         raise ValueError(f"{path} is not the name of a picture; end it in .png or .jpg")
-    with whole(path) as file:
+    with atomic_write(path) as file:
         Image.fromarray(image).save(file, kinds[path.suffix.lower()], quality=JPEG_QUALITY)
 
 
 def read_depth(path: Path, scale: float | None = None) -> Float[np.ndarray, "h w"]:
-    """A depth map in metres, by the suffix of its file.
+    """Read a depth map in metres; the suffix of the file determines its format.
 
     Args:
         path: .png, .tif, .npy, .npz or .pfm.
-        scale: metres = value / scale. Files of integers need one; None takes floats as metres.
+        scale: metres = value / scale. Required for integers; by default floats are metres.
     """
     raw = _read_raw(path)
     if np.issubdtype(raw.dtype, np.integer) and scale is None:
@@ -79,13 +71,13 @@ def read_depth(path: Path, scale: float | None = None) -> Float[np.ndarray, "h w
 
 
 def read_depth_png(path: Path, scale: float) -> Float[np.ndarray, "h w"]:
-    """A 16-bit depth map in metres: value / scale."""
+    """Read a 16-bit depth map in metres: value / scale."""
     return _to_metres(read_counts(path), scale, path)
 
 
 def read_counts(path: Path) -> np.ndarray:
-    """The numbers in a 16-bit grey picture (or in a floating point TIFF), as they are."""
-    picture = _open(path)
+    """Read the numbers of a 16-bit grey image, or of a floating-point TIFF, without scaling."""
+    picture = open_picture(path)
     if not picture.mode.startswith(("I", "F")):
         raise ValueError(
             f"{path} is an 8-bit image of mode {picture.mode}, not a 16-bit depth map; "
@@ -95,9 +87,9 @@ def read_counts(path: Path) -> np.ndarray:
 
 
 def encode_depth(depth: Float[np.ndarray, "h w"], scale: float, name: str) -> bytes:
-    """A depth map as a 16-bit PNG: round(scale * metres), and 0 where there is none.
+    """A depth map as a 16-bit PNG: round(scale * metres), and 0 for no measurement.
 
-    A depth that would round to 0, and so be lost, becomes the smallest number, 1.
+    A depth that would be rounded to 0, and so be lost, becomes 1.
     """
     _check_scale(scale, name)
     metres = _without_gaps(depth.astype(np.float64), name)
@@ -113,21 +105,26 @@ def encode_depth(depth: Float[np.ndarray, "h w"], scale: float, name: str) -> by
 
 
 def write_depth_png(path: Path, depth: Float[np.ndarray, "h w"], scale: float) -> None:
-    """Write a 16-bit depth map: round(scale * metres), 0 where there is no depth."""
+    """Write a 16-bit depth map: round(scale * metres), and 0 for no measurement."""
     encoded = encode_depth(depth, scale, str(path))
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(encoded)
 
 
 def write_npy(path: Path, values: np.ndarray) -> None:
-    """Write an array as it is."""
-    with whole(path) as file:
+    """Write an array to a .npy file."""
+    with atomic_write(path) as file:
         np.save(file, values, allow_pickle=False)
 
 
 def read_pfm(path: Path) -> Float[np.ndarray, "h w"]:
-    """A grey portable float map, top row first; a negative scale in it means little endian."""
-    content = find_file(path).read_bytes()
+    """Read a grey portable float map, top row first; a negative scale means little endian."""
+    with reading(path, "a portable float map"):
+        check_count(find_file(path).stat().st_size // 4, path, "numbers")
+        return _parse_pfm(path.read_bytes(), path)
+
+
+def _parse_pfm(content: bytes, path: Path) -> Float[np.ndarray, "h w"]:
     header = re.match(rb"(P[Ff])\s+(\d+)\s+(\d+)\s+(-?[\d.eE+-]+)\s", content)
     if header is None or header[1] != b"Pf":
         kind = "a colour" if header else "not a"
@@ -146,18 +143,18 @@ def read_pfm(path: Path) -> Float[np.ndarray, "h w"]:
 def write_pfm(path: Path, values: Float[np.ndarray, "h w"]) -> None:
     """Write a grey portable float map, little endian."""
     height, width = values.shape
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(f"Pf\n{width} {height}\n-1.0\n".encode())
         file.write(values[::-1].astype("<f4").tobytes())
 
 
 def check_metres(distance: Float[np.ndarray, " n"], path: Path) -> None:
-    """Refuse distances that are millimetres by the look of them: half lie beyond 200 m."""
+    """Refuse distances that look like millimetres: half of them are beyond 200 m."""
     middle = float(np.median(distance)) if distance.size else 0.0
     if middle > FAR_M:
         raise ValueError(
             f"half of the distances in {path} exceed {middle:.4g} m, which looks like millimetres "
-            f"taken for metres; divided by 1000 (a depth scale of 1000) it would be "
+            f"read as metres; divided by 1000 (a depth scale of 1000) it would be "
             f"{middle / MILLIMETRES:.4g} m"
         )
 
@@ -169,7 +166,7 @@ def to_sample(
     sparse: Float[np.ndarray, "h3 w3"] | None = None,
     intrinsics: Float[Tensor, "3 3"] | None = None,
 ) -> Sample:
-    """A sample of what was read; depths that were not are zero."""
+    """Make a sample; a depth map that is None becomes 0 everywhere."""
     pixels = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))
     none = torch.zeros(1, *pixels.shape[1:])
     return check_sizes(
@@ -183,24 +180,35 @@ def to_sample(
     )
 
 
-def _open(path: Path) -> Image.Image:
+def open_picture(path: Path) -> Image.Image:
+    """A picture as Pillow reads it."""
     find_file(path)
-    try:
-        with Image.open(path) as picture:
+    with reading(path, "a picture"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about damaged tags, which are not used
+        with _open_without_limit(path) as picture:
+            check_count(picture.size[0] * picture.size[1], path, "pixels")
             picture.load()
             return picture
-    except DAMAGED as error:
-        raise ValueError(f"{path} cannot be read as a picture ({error}); copy it again") from error
+
+
+def _open_without_limit(path: Path) -> Image.Image:
+    """Read the header of a picture; our limit, which can be raised, takes the place of Pillow's."""
+    with _OPENING:
+        limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+        try:
+            return Image.open(path)
+        finally:
+            Image.MAX_IMAGE_PIXELS = limit
 
 
 def _read_raw(path: Path) -> np.ndarray:
     suffix = path.suffix.lower()
     if suffix not in DEPTHS:
         hint = "convert it to .npy or .pfm" if suffix == ".exr" else "see `deepbasis.data.formats`"
-        raise ValueError(f"{path}: {suffix or 'no suffix'} is not a depth format we read; {hint}")
+        raise ValueError(f"{path}: {suffix or 'no suffix'} is not a supported depth format; {hint}")
     if suffix == ".pfm":
         return read_pfm(path)
-    raw = _load_numpy(path) if suffix in (".npy", ".npz") else read_counts(path)
+    raw = load_array(path) if suffix in (".npy", ".npz") else read_counts(path)
     if raw.ndim != 2 or raw.dtype.kind not in "iuf":
         raise ValueError(
             f"{path} holds {raw.dtype} {list(raw.shape)}; a depth map is [height, width] numbers"
@@ -208,21 +216,40 @@ def _read_raw(path: Path) -> np.ndarray:
     return raw
 
 
-def _load_numpy(path: Path) -> np.ndarray:
+def load_array(path: Path) -> np.ndarray:
+    """The array of a .npy file, or of an .npz file with one array or one called `depth`."""
     find_file(path)
-    try:
-        with path.open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                return loaded
-            names = loaded.files
-            if "depth" in names or len(names) == 1:
-                return loaded["depth" if "depth" in names else names[0]]
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} cannot be read as a numpy file ({error})") from error
-    raise ValueError(
-        f"{path} holds the arrays {', '.join(names) or '(none)'}; it must hold one, or one `depth`"
-    )
+    with reading(path, "a numpy file"), path.open("rb") as file:
+        if path.suffix.lower() != ".npz":
+            _check_claim(file, path, path.stat().st_size)
+            file.seek(0)
+            return np.lib.format.read_array(file, allow_pickle=False)
+        with zipfile.ZipFile(file) as archive:
+            names = [name.removesuffix(".npy") for name in archive.namelist()]
+            if "depth" not in names and len(names) != 1:
+                raise ValueError(
+                    f"{path} holds the arrays {', '.join(names)[:100] or '(none)'}; it must hold "
+                    "one, or one called `depth`"
+                )
+            name = "depth" if "depth" in names else names[0]
+            entry = archive.infolist()[names.index(name)]
+            with archive.open(entry) as member:
+                _check_claim(member, path, entry.file_size)
+            with archive.open(entry) as member:
+                return np.lib.format.read_array(member, allow_pickle=False)
+
+
+def _check_claim(file: io.BufferedIOBase | IO[bytes], path: Path, size: int) -> None:
+    """Refuse an array that claims more than the limit, or more than its file holds."""
+    version = np.lib.format.read_magic(file)
+    read = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
+    if version[0] not in read:
+        raise ValueError(f"its version is {version}")
+    shape, _, kind = read[version[0]](file)
+    claimed = math.prod(shape) * kind.itemsize
+    check_count(max(math.prod(shape), claimed // 8), path, "numbers")
+    if claimed > size:
+        raise ValueError(f"it claims {list(shape)} numbers, more than it holds")
 
 
 def _to_metres(raw: np.ndarray, scale: float, path: Path) -> Float[np.ndarray, "h w"]:
@@ -231,7 +258,7 @@ def _to_metres(raw: np.ndarray, scale: float, path: Path) -> Float[np.ndarray, "
 
 
 def _without_gaps(depth: Float[np.ndarray, "h w"], name: str) -> Float[np.ndarray, "h w"]:
-    """The same depths with 0 where there is none."""
+    """The same depths with 0 for no measurement."""
     measured = np.isfinite(depth)
     if (depth[measured] < 0).any():
         raise ValueError(
@@ -247,10 +274,10 @@ def _check_scale(scale: float, name: str) -> None:
 
 
 def _readings(raw: np.ndarray) -> str:
-    """What integers could mean."""
+    """Possible interpretations of integer depths."""
     values = raw[raw > 0]
     if not values.size:
-        return "all are 0, which is no measurement under any"
+        return "all are 0, which means no measurement"
     low, high = int(values.min()), int(values.max())
     return (
         f"read as millimetres (scale 1000) its depths run from {low / MILLIMETRES:.3g} to "

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from deepbasis.data.files import PICTURES, check_choice, check_paired, find_folder, list_by_stem
 from deepbasis.data.folder import read_intrinsics
-from deepbasis.data.formats import KITTI, read_depth_png, read_image, to_sample
+from deepbasis.data.formats import KITTI, read_depth_png, to_sample
+from deepbasis.data.images import read_image
 from deepbasis.data.sample import Sample, halve
 from deepbasis.shapes import Float
 
@@ -26,7 +27,7 @@ class _Frame(NamedTuple):
     sparse: Path
     depth: Path | None
     camera: Path
-    """File that holds the intrinsics; it need not exist."""
+    """File with the intrinsics; it need not exist."""
 
 
 class Kitti:
@@ -50,13 +51,13 @@ class Kitti:
 
     `groundtruth` and `velodyne_raw` may also stay apart, as the archives unpack them, in
     data_depth_annotated/train/... and data_depth_velodyne/train/... . Depths are 16-bit PNG, metres
-    = value / 256, and 0 means no measurement. `sparse` is one sweep of the LiDAR, `depth` eleven
-    sweeps gathered; the test set's depth is not public, and 0 everywhere.
+    = value / 256, and 0 means no measurement. `sparse` is one sweep of the LiDAR, `depth` is
+    accumulated from eleven sweeps. The depth of the test set is not public, and 0 everywhere.
 
     Args:
         root: the folder that holds these.
         split: "train", "val", "val_selection" or "test".
-        halve: give half the height and width; the benchmark wants False.
+        halve: reduce height and width by 2; the benchmark requires False.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Kitti:
 
 
 def _list_drives(root: Path, split: str) -> Iterator[_Frame]:
-    """Frames of all drives and both cameras of a split, as far as they are there."""
+    """Frames of all drives and both cameras of a split that exist."""
     merged = (root / split).is_dir()
     annotated, velodyne = (
         root / split if merged else root / f"data_depth_{name}" / split
@@ -110,12 +111,12 @@ def _list_drives(root: Path, split: str) -> Iterator[_Frame]:
         raise FileNotFoundError(f"{annotated} has no drive with proj_depth/groundtruth/image_02")
     for truth, drive, camera in present:
         sparse = velodyne / drive / "proj_depth" / "velodyne_raw" / camera
-        raw = root / "raw" / drive[:10]  # a drive's name begins with its date
+        raw = root / "raw" / drive[:10]  # the name of a drive starts with its date
         yield from _list_drive(truth, sparse, raw / drive / camera / "data")
 
 
 def _list_drive(truth: Path, sparse: Path, images: Path) -> Iterator[_Frame]:
-    """Frames of one drive and camera; those without ground truth are not frames."""
+    """Frames of one drive and camera that have ground truth."""
     depths, sweeps = (list_by_stem(folder, [".png"]) for folder in (truth, sparse))
     check_paired(depths, sweeps, (f"{truth}/*.png", f"{sparse}/*.png"))
     hint = f"it should hold the images of {truth}, from KITTI's raw data"
@@ -147,7 +148,7 @@ def _list_selection(folder: Path) -> Iterator[_Frame]:
 
 
 def _list_renamed(folder: Path, kind: str) -> dict[str, Path]:
-    """Files of one kind by the stem of their image: the kind's name stands in the file's name."""
+    """Files of one kind by the stem of their image; file names contain the kind."""
     found = list_by_stem(folder / kind, [".png"])
     return {stem.replace(f"_{kind}_", "_image_"): path for stem, path in found.items()}
 

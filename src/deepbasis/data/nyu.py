@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """NYU Depth V2, the labelled set: 1449 frames of rooms, from a Kinect.
 
-The two readers give the same frames: `NyuMat` from the official file, `NyuFolder` from pictures
-exported from it at half size. A white frame surrounds the official images and is cut off here.
+The two readers give the same frames: `NyuMat` from the official file, `NyuFolder` from images
+exported from it at half size. The official images have a white border, which is cut off.
 """
 
 import json
@@ -12,15 +12,16 @@ from typing import Any, Literal
 import numpy as np
 
 from deepbasis.data.files import check_choice, find_file, find_folder, list_by_stem
-from deepbasis.data.formats import MILLIMETRES, read_depth_png, read_image, to_sample
+from deepbasis.data.formats import MILLIMETRES, read_depth_png, to_sample
+from deepbasis.data.images import read_image
 from deepbasis.data.sample import Sample, crop, halve, make_intrinsics
 
 FRAMES = 1449
 WINDOW = (slice(16, 464), slice(16, 624))
 HALF_WINDOW = (slice(8, 232), slice(8, 312))
 HALF_SIZE = (240, 320)
-# The 75 % of the frames that we train on, first and last of each run; the rest is for testing.
-# Neighbours in number are often one room: runs keep a room on one side, single draws would not.
+# The 75 % of the frames for training, as first and last frame of each run; the rest is for testing.
+# Consecutive frames often show the same room, so runs keep a room in one split.
 TRAIN_RUNS = """
     2-7 9-12 18-26 43-54 57-57 63-74 79-82 91-123 129-135 137-151 155-165 169-169 176-205 212-248
     250-262 264-308 312-313 317-323 335-349 352-353 364-393 397-409 414-428 435-439 448-460 466-467
@@ -43,15 +44,15 @@ class NyuMat:
       splits.mat                  for protocol="official" only: `trainNdxs` and `testNdxs`
     ```
 
-    Depth is in metres and dense, since the data set filled its holes. Frames are cut to rows 16 to
-    464 and columns 16 to 624, within the white frame. There is no sparse sensor.
+    Depth is in metres, dense and in-painted where the sensor saw nothing. Frames are cropped to
+    rows 16 to 464 and columns 16 to 624, inside the white border. There is no sparse sensor.
 
     Args:
         path: the .mat file.
         split: "train", "test" or "all".
         protocol: "paper" is 75 % and 25 % of the frames, 1087 and 362; "official" is the data
             set's own 795 and 654.
-        halve: give 224 x 304 pixels in place of 448 x 608.
+        halve: return 224 x 304 pixels instead of 448 x 608.
     """
 
     def __init__(
@@ -80,9 +81,9 @@ class NyuMat:
     def __getitem__(self, index: int) -> Sample:
         """Read one frame."""
         number = self.indices[index]
-        # Opened anew each time: an open HDF5 file must not be shared between worker processes.
+        # Opened each time: an open HDF5 file must not be shared between worker processes.
         with _open(self.path) as file:
-            # MATLAB counts columns first, so width stands before height.
+            # MATLAB arrays are column-major, so width comes before height.
             image = file["images"][number].transpose(2, 1, 0)
             depth = np.ascontiguousarray(file["depths"][number].T)
         camera = make_intrinsics(518.86, 519.47, 325.58, 253.74)
@@ -100,7 +101,7 @@ class NyuFolder:
       split.json        {"train": [2, ...], "test": [0, ...]}
     ```
 
-    Frames are cut to rows 8 to 232 and columns 8 to 312, within the white frame: 224 x 304 pixels.
+    Frames are cropped to rows 8 to 232 and columns 8 to 312: 224 x 304 pixels.
     There is no sparse sensor.
 
     Args:
@@ -147,14 +148,14 @@ class NyuFolder:
 
 
 def paper_split() -> dict[str, list[int]]:
-    """The paper's 75 % and 25 %: indices in the official file, from 0."""
+    """The paper's 75 % and 25 % of the frames: indices in the official file, from 0."""
     bounds = (map(int, run.split("-")) for run in TRAIN_RUNS.split())
     train = [i for first, last in bounds for i in range(first, last + 1)]
     return {"train": train, "test": sorted(set(range(FRAMES)) - set(train))}
 
 
 def _official_split(path: Path) -> dict[str, list[int]]:
-    """The data set's own 795 and 654; its file counts from 1."""
+    """The official split of 795 and 654 frames; its file counts from 1."""
     from scipy.io import loadmat
 
     file = find_file(path.with_name("splits.mat"), "the official protocol needs it beside the data")
@@ -189,7 +190,7 @@ def _open(path: Path) -> Any:
     if not h5py.is_hdf5(path):
         raise ValueError(
             f"{path} is not a MATLAB 7.3 (HDF5) file; the official nyu_depth_v2_labeled.mat is, "
-            "so this is another file or a download that broke off"
+            "so this is another file or an incomplete download"
         )
     return h5py.File(path, "r")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One frame as training and evaluation see it, and what the paper does to it before training."""
+"""Samples: frames as training and evaluation use them, and the paper's augmentation."""
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from deepbasis.latent import measured
+from deepbasis.latent import is_valid
 from deepbasis.shapes import Bool, Float, UInt8
 
 # The paper's training transforms.
@@ -16,9 +16,9 @@ COLOUR_JITTER = 0.02
 
 
 class Sample(NamedTuple):
-    """A frame. Batches of it come from torch's own `default_collate`.
+    """A frame. Batches are made by torch's `default_collate`.
 
-    Depths are z-depth in metres; 0 means not measured. Intrinsics are NaN where not known.
+    Depths are z-depth in metres; 0 means no measurement. Unknown intrinsics are NaN.
     """
 
     name: str
@@ -26,18 +26,18 @@ class Sample(NamedTuple):
     depth: Float[Tensor, "1 h w"]
     """Ground truth."""
     sparse: Float[Tensor, "1 h w"]
-    """What a sensor would have measured: the input of completion."""
+    """Points of a sensor: the input of depth completion."""
     intrinsics: Float[Tensor, "3 3"]
 
     @property
     def mask(self) -> Bool[Tensor, "1 h w"]:
-        """Pixels whose true depth is known."""
-        return measured(self.depth)
+        """Pixels with ground truth."""
+        return is_valid(self.depth)
 
 
 @runtime_checkable
 class Frames(Protocol):
-    """What every reader is: a sequence of samples, read one at a time, in a stable order."""
+    """Interface of all readers: a sequence of samples in a fixed order, read one at a time."""
 
     def __len__(self) -> int:
         """Count the frames."""
@@ -53,7 +53,7 @@ class Frames(Protocol):
 
 
 def unknown_intrinsics() -> Float[Tensor, "3 3"]:
-    """A camera nobody told us about."""
+    """Intrinsics of an unknown camera: NaN."""
     return torch.full((3, 3), torch.nan)
 
 
@@ -63,18 +63,18 @@ def make_intrinsics(fx: float, fy: float, cx: float, cy: float) -> Float[Tensor,
 
 
 def check_sizes(sample: Sample) -> Sample:
-    """The sample itself, if its maps are of one size."""
+    """Return the sample if its maps have the same size."""
     sizes = {name: list(getattr(sample, name).shape[-2:]) for name in ("image", "depth", "sparse")}
     if len({tuple(size) for size in sizes.values()}) > 1:
         raise ValueError(
             f"{sample.name}: image, depth and sparse depth are {sizes['image']}, {sizes['depth']} "
-            f"and {sizes['sparse']} pixels (height, width); they must be of one size"
+            f"and {sizes['sparse']} pixels (height, width); they must have the same size"
         )
     return sample
 
 
 def crop(sample: Sample, rows: slice, columns: slice) -> Sample:
-    """Cut a window out of a sample; the camera's centre moves along."""
+    """Crop a sample; the principal point of the camera is adjusted."""
     top, left = rows.indices(sample.image.shape[1])[0], columns.indices(sample.image.shape[2])[0]
     shift = torch.zeros(3, 3)
     shift[0, 2], shift[1, 2] = left, top
@@ -83,11 +83,10 @@ def crop(sample: Sample, rows: slice, columns: slice) -> Sample:
 
 
 def halve(sample: Sample) -> Sample:
-    """Half the size: colours are averaged, depths are picked, never interpolated.
+    """Reduce height and width by 2: colours are averaged, depths are selected, not interpolated.
 
-    Each 2x2 block keeps the first depth measured in it, in reading order, so that a point of a
-    sparse sensor survives and no depth lies between two surfaces. An odd last row or column is
-    dropped.
+    Each 2x2 block keeps its first measured depth, so that points of a sparse sensor are kept and
+    no depth lies between two surfaces. An odd last row or column is dropped.
     """
     height, width = (n // 2 * 2 for n in sample.image.shape[1:])
     even = crop(sample, slice(0, height), slice(0, width))
@@ -106,13 +105,13 @@ def _pick(depth: Float[Tensor, "1 h w"]) -> Float[Tensor, "1 h2 w2"]:
     """First measured depth of each 2x2 block."""
     height, width = depth.shape[1:]
     blocks = depth.view(1, height // 2, 2, width // 2, 2).permute(0, 1, 3, 2, 4).flatten(3)
-    first = measured(blocks).to(torch.uint8).argmax(-1, keepdim=True)
+    first = is_valid(blocks).to(torch.uint8).argmax(-1, keepdim=True)
     picked = blocks.gather(-1, first)[..., 0]
-    return torch.where(measured(picked), picked, 0)
+    return torch.where(is_valid(picked), picked, 0)
 
 
 def flip(sample: Sample) -> Sample:
-    """Mirror left and right, the camera too."""
+    """Mirror left and right, including the camera."""
     maps = {name: getattr(sample, name).flip(-1) for name in ("image", "depth", "sparse")}
     intrinsics = sample.intrinsics.clone()
     intrinsics[0, 2] = sample.image.shape[2] - 1 - intrinsics[0, 2]
@@ -139,7 +138,7 @@ def augment(sample: Sample, generator: torch.Generator, strength: float = COLOUR
 
 
 def seeded(seed: int, *numbers: int) -> torch.Generator:
-    """A generator for one frame of one epoch: the same whichever worker asks for it."""
+    """A generator for one frame of one epoch; it does not depend on the worker."""
     mixed = seed
     for number in numbers:
         mixed = (mixed * 6364136223846793005 + number + 1442695040888963407) % 2**63

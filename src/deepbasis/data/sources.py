@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data sets by name, cut down, shrunk and kept in memory as a training wants them."""
+"""Data sets by name, with options to select, downscale and cache their frames."""
 
 import hashlib
 from collections.abc import Sequence
@@ -24,39 +24,41 @@ TEST_SEED = 1_000_003
 
 @dataclass(frozen=True)
 class Source:
-    """A data set as the user names it.
+    """A data set, as named on the command line.
 
     Args:
         data: one of `SOURCES`.
-        root: its folder, or NYU's .mat file; worlds have none.
-        count: use only so many frames, evenly spread; worlds have as many as you ask for.
-        size: height and width of a world's frames.
-        halvings: halve the frames so many times.
-        seed: of a world.
-        variant: of a world, or of VKITTI2's test.
+        root: its folder, or NYU's .mat file; None for rendered worlds.
+        count: use only this many frames, evenly spaced; for rendered worlds, render this many.
+        size: height and width of rendered frames.
+        downscale: reduce height and width by this factor, a power of 2.
+        seed: of a rendered world.
+        variant: of a rendered world, or of the test frames of VKITTI2.
     """
 
     data: str
     root: Path | None = None
     count: int | None = None
     size: tuple[int, int] | None = None
-    halvings: int = 0
+    downscale: int = 1
     seed: int = 0
     variant: str | None = None
 
     def __post_init__(self) -> None:
         check_choice("data", self.data, SOURCES)
+        if self.downscale < 1 or self.downscale & (self.downscale - 1):
+            raise ValueError(f"`downscale` is {self.downscale}; choose 1, 2, 4, ...")
         if (self.root is None) != (self.data in ("rooms", "roads")):
             say = "takes no `root`" if self.root is not None else "needs its folder: pass `root`"
             raise ValueError(f"`data` {self.data!r} {say}")
 
     def open(self, split: Literal["train", "test"]) -> Frames:
-        """The frames of one part."""
+        """The frames of a split."""
         frames = self._read(split)
         if self.count is not None and self.count < len(frames):
             share = len(frames) / self.count
-            frames = Picked(frames, [int(i * share) for i in range(self.count)])
-        return Halved(frames, self.halvings) if self.halvings else frames
+            frames = Subset(frames, [int(i * share) for i in range(self.count)])
+        return Downscaled(frames, self.downscale) if self.downscale > 1 else frames
 
     def _read(self, split: Literal["train", "test"]) -> Frames:
         if self.root is None:
@@ -76,7 +78,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Picked:
+class Subset:
     """Some of the frames, in a given order."""
 
     frames: Frames
@@ -93,14 +95,14 @@ class Picked:
         return self.frames.name(self.indices[index])
 
 
-def evenly(frames: Frames, count: int) -> Frames:
-    """At most so many of the frames, evenly spread."""
+def subsample(frames: Frames, count: int) -> Frames:
+    """At most `count` of the frames, evenly spaced."""
     count = min(count, len(frames))
-    return Picked(frames, [i * len(frames) // count for i in range(count)])
+    return Subset(frames, [i * len(frames) // count for i in range(count)])
 
 
 @dataclass(frozen=True)
-class Joined:
+class Concat:
     """The frames of one source, then those of another."""
 
     first: Frames
@@ -121,7 +123,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class Cropped:
-    """The bottom centre of larger frames, where a LiDAR measures; smaller ones stay as they are."""
+    """Frames cropped to their bottom centre, where a LiDAR measures, if they are larger."""
 
     frames: Frames
     size: tuple[int, int]
@@ -141,18 +143,18 @@ class Cropped:
 
 
 @dataclass(frozen=True)
-class Halved:
-    """Frames of half the size, or a quarter, ..."""
+class Downscaled:
+    """Frames with height and width reduced by a factor, a power of 2."""
 
     frames: Frames
-    times: int
+    factor: int
 
     def __len__(self) -> int:
         return len(self.frames)
 
     def __getitem__(self, index: int) -> Sample:
         sample = self.frames[index]
-        for _ in range(self.times):
+        for _ in range(self.factor.bit_length() - 1):
             sample = halve(sample)
         return sample
 
@@ -161,8 +163,8 @@ class Halved:
         return self.frames.name(index)
 
 
-class Remembered:
-    """Frames read once, by some workers, and kept in memory."""
+class CachedFrames:
+    """Frames read once and kept in memory."""
 
     def __init__(self, frames: Frames, workers: int = 0) -> None:
         loader: DataLoader[Sample] = DataLoader(
@@ -190,17 +192,17 @@ class Remembered:
 
 
 def hold_back(frames: Frames, count: int) -> tuple[Frames, Frames]:
-    """All but the last `count` frames, and those.
+    """Split off the last `count` frames, for validation.
 
-    They are taken in one piece, since neighbours often show the same place.
+    They are contiguous, since neighbouring frames often show the same place.
     """
     cut = len(frames) - count
     if count < 0 or cut < 1:
         raise ValueError(f"cannot hold back {count} of {len(frames)} frames")
-    return Picked(frames, range(cut)), Picked(frames, range(cut, len(frames)))
+    return Subset(frames, range(cut)), Subset(frames, range(cut, len(frames)))
 
 
 def fingerprint(frames: Frames) -> str:
-    """Sixteen digits that change with the names, number or order of the frames."""
+    """Hash of the names of the frames and their order, 16 hexadecimal digits."""
     names = "\n".join(frames.name(index) for index in range(len(frames)))
     return hashlib.sha256(names.encode()).hexdigest()[:16]

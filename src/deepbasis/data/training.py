@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames as a training sees them: points for the network's input, and points for the fit."""
+"""Training samples: augmented frames with points for the fit, in batches."""
 
 import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Generator, Tensor
 from torch.utils.data import default_collate
 
 from deepbasis.data.sample import COLOUR_JITTER, Frames, Sample, augment, seeded
-from deepbasis.latent import measured
-from deepbasis.scaffold import scaffold
-from deepbasis.shapes import Bool, Float, UInt8
-from deepbasis.sparse import Depth, Pattern, Uniform, parse
+from deepbasis.patterns import Depth, Pattern, Uniform, parse
+from deepbasis.shapes import Float, UInt8
 
 
 class Item(NamedTuple):
@@ -24,17 +22,35 @@ class Item(NamedTuple):
     name: str
     image: UInt8[Tensor, "3 h w"]
     depth: Float[Tensor, "1 h w"]
-    """Ground truth; 0 means not known."""
+    """Ground truth; 0 means unknown."""
     sparse: Float[Tensor, "1 h w"]
-    """What the fit is fitted to."""
-    scaffold: Float[Tensor, "1 h w"]
-    """The input points, interpolated; 0 everywhere if there are none."""
-    valid: Bool[Tensor, "1 h w"]
+    """Points that the fit uses."""
+
+
+@runtime_checkable
+class Batch(Protocol):
+    """What a network needs of a training batch: of collated items, or of others with more parts."""
+
+    @property
+    def name(self) -> Any:
+        """Names of the frames."""
+
+    @property
+    def image(self) -> UInt8[Tensor, "b 3 h w"]:
+        """Images."""
+
+    @property
+    def depth(self) -> Float[Tensor, "b 1 h w"]:
+        """Ground truth; 0 means unknown."""
+
+    @property
+    def sparse(self) -> Float[Tensor, "b 1 h w"]:
+        """Points that the fit uses."""
 
 
 @dataclass(frozen=True)
 class Between:
-    """A number of points drawn anew for each image; each order of magnitude is as likely."""
+    """A random number of points for each image, uniform on a logarithmic scale."""
 
     low: int
     high: int
@@ -47,7 +63,7 @@ class Between:
 
 
 def parse_points(text: str) -> Pattern | Between | None:
-    """What the user asked for: a pattern, a range such as `0-850`, or `sensor` (None)."""
+    """Parse a pattern, a range such as `0-850`, or `sensor`, for which it returns None."""
     if text == "sensor":
         return None
     if match := re.fullmatch(r"(\d+)-(\d+)", text):
@@ -60,26 +76,19 @@ def parse_points(text: str) -> Pattern | Between | None:
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """Frames with flips and jitter, points for the input and points for the fit.
+    """Frames with random flips, colour jitter and points for the fit.
 
-    Whichever worker or process asks for a frame of an epoch, it gets the same.
+    A frame depends on seed, epoch and index only, not on the worker or process.
 
     Args:
         frames: any reader.
-        input_points: see `parse_points`; what the network sees, if it sees points at all.
-        fit_points: likewise; or `same`, the very points of the input. Others are disjoint from
-            them.
-        drop: probability that a frame's input points are withheld.
-        depth_input: whether the network sees points; without it none are scaffolded.
-        seed, epoch: another of either draws other points.
+        points: of the fit; see `parse_points`.
+        seed, epoch: of the random draws.
         jitter: of the colours, see `augment`.
     """
 
     frames: Frames
-    input_points: str
-    fit_points: str
-    drop: float = 0.0
-    depth_input: bool = False
+    points: str
     seed: int = 0
     epoch: int = 0
     jitter: float = COLOUR_JITTER
@@ -90,30 +99,14 @@ class TrainingSet:
     def __getitem__(self, index: int) -> Item:
         generator = seeded(self.seed, self.epoch, index)
         sample = augment(self.frames[index], generator, self.jitter)
-        seen = _choose(sample, self.input_points, generator)
-        if self.fit_points == "same":
-            fitted = seen
-        else:
-            apart = torch.where(measured(seen), 0, sample.depth) if self.depth_input else None
-            fitted = _choose(sample, self.fit_points, generator, apart)
-        if not self.depth_input or torch.rand((), generator=generator) < self.drop:
-            seen = torch.zeros_like(seen)
-        return Item(sample.name, sample.image, sample.depth, fitted, *scaffold(seen))
+        sparse = choose_points(sample, self.points, generator)
+        return Item(sample.name, sample.image, sample.depth, sparse)
 
 
-def collate(items: list[Item]) -> Item:
-    """A batch; its frames must be of one size."""
-    sizes = {tuple(item.image.shape[1:]) for item in items}
-    if len(sizes) > 1:
-        names = ", ".join(item.name for item in items)
-        raise ValueError(
-            f"the frames {names} are of {len(sizes)} sizes, {sorted(sizes)} (height, width), and "
-            "cannot share a batch; bring them to one size, or use a batch of 1"
-        )
-    return default_collate(items)
-
-
-def _choose(sample: Sample, points: str, generator: Generator, depth: Depth | None = None) -> Depth:
+def choose_points(
+    sample: Sample, points: str, generator: Generator, depth: Depth | None = None
+) -> Depth:
+    """Points of a frame, drawn from its ground truth or from another depth map."""
     pattern = parse_points(points)
     if pattern is None:
         return sample.sparse
@@ -121,13 +114,25 @@ def _choose(sample: Sample, points: str, generator: Generator, depth: Depth | No
     return pattern(dense, sample.image, sample.intrinsics, generator)
 
 
+def collate(items: list[Any]) -> Any:
+    """A batch; its frames must be of one size."""
+    sizes = {tuple(item.image.shape[1:]) for item in items}
+    if len(sizes) > 1:
+        names = ", ".join(item.name for item in items)
+        raise ValueError(
+            f"the frames {names} are of {len(sizes)} sizes, {sorted(sizes)} (height, width), and "
+            "cannot share a batch; resize them, or use a batch of 1"
+        )
+    return default_collate(items)
+
+
 def batches(
     count: int, batch: int, *, seed: int, epoch: int, rank: int = 0, ranks: int = 1, skip: int = 0
 ) -> Iterator[list[int]]:
     """Indices of one process's batches in an epoch, in random order.
 
-    Every `ranks` batches in a row go to one process each, so that the processes together see what
-    a single one would see batch after batch. An incomplete last round is left out.
+    Of every `ranks` consecutive batches each process gets one, so that all processes together use
+    the batches of a single process, in the same order. An incomplete last round is dropped.
 
     Args:
         count: frames.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Virtual KITTI 2: rendered roads in several weathers and from turned cameras."""
+"""Virtual KITTI 2: rendered roads in different weather and with turned cameras."""
 
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -7,7 +7,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from deepbasis.data.files import check_choice, check_paired, find_folder, list_by_stem
-from deepbasis.data.formats import CENTIMETRES, LARGEST, read_counts, read_image, to_sample
+from deepbasis.data.formats import CENTIMETRES, LARGEST, read_counts, to_sample
+from deepbasis.data.images import read_image
 from deepbasis.data.sample import Sample, halve, make_intrinsics
 from deepbasis.shapes import Float
 
@@ -42,15 +43,15 @@ class Vkitti2:
       Scene01/clone/frames/depth/Camera_0/depth_00000.png    16-bit centimetres, 65535 is sky
     ```
 
-    Depth is in metres; it is 0, so not scored and never measured, in the sky and beyond `cap`: the
-    paper looks at nothing farther than 80 m. There is no sparse sensor.
+    Depth is in metres. It is 0, and therefore not evaluated, in the sky and beyond `cap`; the paper
+    uses depths up to 80 m. There is no sparse sensor.
 
     Args:
         root: the folder that holds Scene01 and the others.
         split: "train", "test", or a shifted test such as "fog" or "30-deg-left"; see `SPLITS`.
         camera: "Camera_0" (left, the paper's) or "Camera_1".
         cap: largest depth that counts, in metres.
-        halve: give 187 x 621 pixels in place of 375 x 1242.
+        halve: return 187 x 621 pixels instead of 375 x 1242.
     """
 
     def __init__(

@@ -9,18 +9,18 @@ Notation (Bishop, PRML, sections 3.3 and 3.5)        code           shape
     prior of the weights, N(m0, Sigma0 / alpha)      prior          m, m m
     posterior of the weights, N(mean, root root')    Posterior      *b m, *b m m
 
-Model: z = Phi w + eps, eps_n ~ N(0, 1 / (beta weight_n)).  Matrices of size M x M are worked on in
-float64 whatever comes in; results return in the dtype of `phi`.
+Model: z = Phi w + eps, eps_n ~ N(0, 1 / (beta weight_n)).  Computations on M x M matrices are in
+float64 for any input; results have the dtype of `phi`.
 """
 
-from deepbasis.fit import local
-from deepbasis.fit.adapt import Adapted, Strength, adapt_prior
+from deepbasis.fit import correlated
 from deepbasis.fit.calibration import laplace_factor, match_nees, nees, two_term
 from deepbasis.fit.evidence import evidence
 from deepbasis.fit.kernel import Kernel
-from deepbasis.fit.linear import JitterWarning, Posterior, ml, posterior, shrunk
-from deepbasis.fit.local_learn import Frame, learn_kernel, log_likelihood, search_kernel
+from deepbasis.fit.kernel_search import Frame, learn_kernel, log_likelihood, search_kernel
+from deepbasis.fit.linear import JitterWarning, Posterior, ml, posterior, posterior_mean
 from deepbasis.fit.prior import Gamma, Hyperprior, Prior, WeightSample, fit_gamma
+from deepbasis.fit.transfer import Adapted, Strength, adapt_prior
 
 __all__ = [
     "Adapted",
@@ -34,17 +34,17 @@ __all__ = [
     "Strength",
     "WeightSample",
     "adapt_prior",
+    "correlated",
     "evidence",
     "fit_gamma",
     "laplace_factor",
     "learn_kernel",
-    "local",
     "log_likelihood",
     "match_nees",
     "ml",
     "nees",
     "posterior",
+    "posterior_mean",
     "search_kernel",
-    "shrunk",
     "two_term",
 ]

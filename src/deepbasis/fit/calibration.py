@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is the variance right, and by which factors would it be?"""
+"""Calibration of variances: NEES, and factors on the variances."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,29 +9,29 @@ from torch import Tensor
 
 from deepbasis.shapes import Float
 
-# A factor of the two-term calibration lies within e^-10 ... e^10: a term that explains nothing
-# is as good as gone there, and a likelihood without a minimum still gives an answer.
+# Factors of the two-term calibration lie within e^-10 ... e^10: a term that explains nothing is
+# negligible there, and a likelihood without a minimum still gives a result.
 LOG_BOUND = 10.0
 
 
 def nees(error: Float[Tensor, "*n"], var: Float[Tensor, "*n"]) -> Float[Tensor, ""]:
     """Normalised estimation error squared, the mean of error^2 / var.
 
-    Its expected value is 1 for a right variance, whatever the shape of the distribution; 4 means
-    that the standard deviation is half of what it should be. As a factor on the variance it is the
-    paper's calibration.
+    Its expected value is 1 if the variance is correct, for any distribution; 4 means that the
+    standard deviation is half of what it should be. As a factor on the variance it is the paper's
+    calibration.
     """
     _check(error, var)
-    return (error.square() / var).mean()
+    return _finite((error.square() / var).mean())
 
 
 def laplace_factor(error: Float[Tensor, "*n"], var: Float[Tensor, "*n"]) -> Float[Tensor, ""]:
     """Factor on the variance that maximises the likelihood of a Laplace with 2 b^2 = var.
 
-    It is the square of the mean of |error| / b; less moved by outliers than `nees`.
+    It is the square of the mean of |error| / b; less sensitive to outliers than `nees`.
     """
     _check(error, var)
-    return (error.abs() / (var / 2).sqrt()).mean().square()
+    return _finite((error.abs() / (var / 2).sqrt()).mean().square())
 
 
 def two_term(
@@ -42,7 +42,7 @@ def two_term(
     """Factors (c1, c2) for which c1 noise_var + c2 model_var has the largest Laplace likelihood.
 
     Pass pixels of many images at mixed point counts: with few points the model variance dominates,
-    with many the noise variance, and only together do they tell the two factors apart.
+    with many the noise variance; both are needed to identify the two factors.
     """
     from scipy.optimize import minimize  # only training needs it
 
@@ -66,9 +66,10 @@ def two_term(
 
 def match_nees(groups: Sequence[tuple[Tensor, Tensor, Tensor]]) -> tuple[float, float]:
     """Factors (c1, c2) for which the NEES of c1 noise_var + c2 model_var is near 1 in each group of
-    (error, noise_var, model_var): the squares of its logarithms have the least sum.
+    (error, noise_var, model_var): the sum of its squared logarithms is minimal.
 
-    A group is one point count, so that all counts weigh alike, whatever the size of their errors.
+    A group is one number of points. All groups have equal weight, whatever the size of their
+    errors.
     """
     from scipy.optimize import minimize  # only training needs it
 
@@ -85,10 +86,18 @@ def match_nees(groups: Sequence[tuple[Tensor, Tensor, Tensor]]) -> tuple[float, 
     return c1, c2
 
 
+def _finite(factor: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    if not factor.isfinite():
+        raise ValueError("an error is so large, or a variance so small, that their ratio overflows")
+    return factor
+
+
 def _check(error: Tensor, var: Tensor) -> None:
     if error.shape != var.shape:
         raise ValueError(f"errors are {list(error.shape)} but variances {list(var.shape)}")
     if error.numel() == 0:
         raise ValueError("no pixel to calibrate with; is the mask empty?")
     if not ((var > 0) & error.isfinite()).all():
-        raise ValueError("a variance is not positive, or an error not finite; mask such pixels out")
+        raise ValueError(
+            "a variance is not positive, or an error is not finite; exclude such pixels"
+        )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a fit demands of its input, each refusal in one sentence."""
+"""Validation of the input of a fit."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,10 +9,13 @@ from torch import Tensor
 
 from deepbasis.shapes import Bool, Float
 
+# Bases and log depths beyond this are mistakes: their squares would overflow in float32.
+LARGEST = 1e15
+
 
 @dataclass(frozen=True)
-class Points:
-    """Points that passed the checks: float64, and exactly zero where the weight is 0."""
+class FitPoints:
+    """Validated points: float64, and exactly zero where the weight is 0."""
 
     phi: Float[Tensor, "*b n m"]
     z: Float[Tensor, "*b n"]
@@ -30,13 +33,13 @@ class Points:
             return self.phi * self.weight[..., None]
         return self.phi
 
-    def detach(self) -> "Points":
-        """The same points without their history."""
-        return Points(self.phi.detach(), self.z.detach(), self.weight.detach())
+    def detach(self) -> "FitPoints":
+        """The same points, detached from the graph."""
+        return FitPoints(self.phi.detach(), self.z.detach(), self.weight.detach())
 
 
 def batch_items(bad: Bool[Tensor, "*b"]) -> str:
-    """Say which images of a batch are meant: `batch items [1, 3] of 4`."""
+    """Name images of a batch: `batch items [1, 3] of 4`."""
     if bad.ndim == 0:
         return "the image"
     found = bad.nonzero().tolist() if bad.ndim > 1 else bad.nonzero().flatten().tolist()
@@ -44,27 +47,27 @@ def batch_items(bad: Bool[Tensor, "*b"]) -> str:
     return f"batch items [{shown}] of {bad.numel()}"
 
 
-def check_points(phi: Tensor, z: Tensor, weight: Tensor | None) -> Points:
-    """Points in float64, or a ValueError. What stands at weight 0 is ignored, even NaN."""
+def check_points(phi: Tensor, z: Tensor, weight: Tensor | None) -> FitPoints:
+    """Points in float64, or a ValueError. Values at weight 0 are ignored, even NaN."""
     _check_shapes(phi, z, z if weight is None else weight)
     if weight is None:
-        return Points(phi.double(), z.double(), torch.ones_like(z, dtype=torch.float64))
+        return FitPoints(phi.double(), z.double(), torch.ones_like(z, dtype=torch.float64))
     bad_weight = ~(weight.isfinite() & (weight >= 0))
     if bad_weight.any():
         raise ValueError(
             f"`weight` is negative, NaN or infinite in {batch_items(bad_weight.any(-1))}; "
-            "it is a relative precision: 1 for a usual point, 1/s^2 for one whose noise is s "
-            "times the usual, 0 for none"
+            "it is a relative precision: 1 for a typical point, 1/s^2 for one whose noise is s "
+            "times the typical noise, 0 to drop a point"
         )
     used = weight > 0
     if not used.all():
         phi, z = torch.where(used[..., None], phi, 0), torch.where(used, z, 0)
-    return Points(phi.double(), z.double(), weight.double())
+    return FitPoints(phi.double(), z.double(), weight.double())
 
 
-def check_finite(points: Points, *sums: Float[Tensor, "*b m _"]) -> None:
-    """Refuse NaN and infinity; they show in the normal equations, which are small to look at."""
-    if all(s.isfinite().all() for s in sums):
+def check_finite(points: FitPoints, *sums: Float[Tensor, "*b m _"]) -> None:
+    """Raise an error on NaN or infinity; the normal equations are checked first: they are small."""
+    if all(s.isfinite().all() for s in sums) and _fits(points.phi) and _fits(points.z):
         return
     for name, bad in (("phi", ~points.phi.isfinite().all(-1)), ("z", ~points.z.isfinite())):
         if bad.any():
@@ -72,7 +75,14 @@ def check_finite(points: Points, *sums: Float[Tensor, "*b m _"]) -> None:
                 f"`{name}` holds NaN or infinity at a point of {batch_items(bad.any(-1))}; "
                 "check the network's output, or give such a point the weight 0"
             )
-    raise ValueError("`phi`, `z` or `weight` is so large that its square overflows")
+    raise ValueError(
+        f"the squares of `phi`, `z` or `weight` overflow; no basis and no log depth is beyond "
+        f"{LARGEST:g}"
+    )
+
+
+def _fits(values: Tensor) -> bool:
+    return not values.numel() or bool(values.detach().abs().amax() <= LARGEST)
 
 
 def _check_shapes(phi: Tensor, z: Tensor, weight: Tensor) -> None:

@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fit with a prior: the precisions alpha and beta are found by maximising the evidence with EM."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from deepbasis.fit.checks import Points, check_points
-from deepbasis.fit.linear import Posterior, Whitened, at_precisions, smallest_noise, whiten
+from deepbasis.fit.checks import FitPoints, check_points
+from deepbasis.fit.linear import Eigenbasis, Posterior, at_precisions, diagonalise, smallest_noise
 from deepbasis.fit.prior import Hyperprior, Prior
 from deepbasis.fit.robust import ROUNDS, huber_weights
 from deepbasis.shapes import Bool, Float, Int
 
 
 class Precisions(NamedTuple):
-    """Where EM stands, image by image."""
+    """State of EM, image by image."""
 
     alpha: Float[Tensor, "*b"]
     beta: Float[Tensor, "*b"]
@@ -25,11 +26,11 @@ class Precisions(NamedTuple):
 
 @dataclass(frozen=True)
 class Counts:
-    """How many observations each precision rests on, its own and the hyperprior's, and the squares
-    that the hyperprior adds to them.
+    """Number of observations behind each precision, including the hyperprior's, and the squares
+    that the hyperprior adds.
 
-    A Gamma of shape s and rate r acts like 2 s observations whose squares sum to 2 r. Where nothing
-    at all is observed, one made-up observation holds the precision at its start, 1.
+    A Gamma of shape s and rate r acts like 2 s observations whose squares sum to 2 r. Without any
+    observation, one pseudo-observation keeps the precision at its initial value, 1.
     """
 
     alpha: float
@@ -37,11 +38,11 @@ class Counts:
     beta: Float[Tensor, "*b"]
     beta_squares: Float[Tensor, "*b"]
     least_noise: Float[Tensor, "*b"]
-    nothing: Bool[Tensor, "*b"]  # neither points nor a hyperprior tell of the noise
+    nothing: Bool[Tensor, "*b"]  # the noise is unknown: neither points nor a hyperprior
 
     @classmethod
-    def of(cls, points: Points, hyper: Hyperprior, eps: float) -> "Counts":
-        """Count for each image of a batch; `eps` is the rounding of the targets."""
+    def of(cls, points: FitPoints, hyper: Hyperprior, eps: float) -> "Counts":
+        """Counts of each image of a batch; `eps` is the rounding error of the targets."""
         beta = points.n + 2 * hyper.beta.shape
         nothing = beta == 0
         return cls(
@@ -68,57 +69,57 @@ def evidence(
 ) -> Posterior:
     """Posterior of the weights at the precisions of largest evidence. Not differentiable.
 
-    Any number of points, also none: then the posterior is the prior, and the noise is the
-    hyperprior's or, without one, not known and left out (beta is infinite), as in the paper.
+    Any number of points is allowed. Without points the posterior is the prior, and the noise is
+    that of the hyperprior or, without one, unknown and omitted (beta is infinite), as in the paper.
 
     Args:
         phi: bases at the points.
         z: log depth of the points.
         prior: the weights' prior.
         weight: relative precision of each point; 0 drops it. All 1 by default.
-        steps: most EM steps. The defaults of `steps` and `tol` are the paper's.
-        tol: an image is converged when its beta moves by less than this share.
-        hyperprior: Gamma distributions of alpha and beta, which keep EM proper when there are
+        steps: maximum number of EM steps. The defaults of `steps` and `tol` are the paper's.
+        tol: an image has converged when the relative change of its beta is below this.
+        hyperprior: Gamma distributions of alpha and beta, which keep EM stable when there are
             fewer points than bases.
-        huber: clip residuals beyond this many standard deviations (1.345 is customary).
+        huber: down-weight residuals beyond this many standard deviations; typical value 1.345.
     """
     if steps < 0 or not tol >= 0:
         raise ValueError(f"`steps` is {steps} and `tol` {tol}; neither may be negative")
-    if huber is not None and not huber > 0:
+    if huber is not None and not 0 < huber < math.inf:
         raise ValueError(f"`huber` is {huber}; pass a positive number of standard deviations")
     hyper = hyperprior or Hyperprior()
     if not all(gamma.shape > 0 < gamma.rate or gamma == (0, 0) for gamma in hyper):
         raise ValueError(
-            f"{hyper} is none: shape and rate must be positive, or both 0 for no Gamma"
+            f"{hyper} is invalid: shape and rate must be positive, or both 0 for no Gamma"
         )
     points = check_points(phi, z, weight)
     counts = Counts.of(points, hyper, torch.finfo(phi.dtype).eps)
-    white = whiten(points, prior)
-    found = maximise(white, counts, _start(points, hyper), steps, tol)
-    post = at_precisions(points, prior, white, found.alpha, found.beta)
+    eigen = diagonalise(points, prior)
+    found = maximise(eigen, counts, _start(points, hyper), steps, tol)
+    post = at_precisions(points, prior, eigen, found.alpha, found.beta)
     if huber is not None:
         for _ in range(ROUNDS):
             lowered, clip = huber_weights(points, post, huber)
-            white = whiten(lowered, prior)
-            found = maximise(white, counts, found, steps, tol, clip)
-            post = at_precisions(lowered, prior, white, found.alpha, found.beta)
+            eigen = diagonalise(lowered, prior)
+            found = maximise(eigen, counts, found, steps, tol, clip)
+            post = at_precisions(lowered, prior, eigen, found.alpha, found.beta)
     beta = torch.where(counts.nothing, torch.inf, post.beta)
     return replace(post, beta=beta, steps=found.steps, converged=found.converged).to(phi.dtype)
 
 
 def maximise(
-    white: Whitened,
+    eigen: Eigenbasis,
     counts: Counts,
     start: Precisions,
     steps: int,
     tol: float,
     clip: Tensor | float = 1.0,
 ) -> Precisions:
-    """EM from `start`, each image until its own beta stands still; the others do not disturb it."""
+    """EM from `start`, each image until its own beta converges, independent of its batch."""
     alpha, beta, made, converged = start
     made, converged = torch.zeros_like(made), torch.zeros_like(converged)
     for _ in range(steps):
-        new_alpha, new_beta = em_step(white, counts, alpha, beta, clip)
+        new_alpha, new_beta = em_step(eigen, counts, alpha, beta, clip)
         moved = (new_beta - beta).abs() > tol * beta
         alpha = torch.where(converged, alpha, new_alpha)
         beta = torch.where(converged, beta, new_beta)
@@ -130,7 +131,7 @@ def maximise(
 
 
 def em_step(
-    white: Whitened,
+    eigen: Eigenbasis,
     counts: Counts,
     alpha: Float[Tensor, "*b"],
     beta: Float[Tensor, "*b"],
@@ -140,15 +141,15 @@ def em_step(
 
     `clip` is Huber's correction of the squared residuals.
     """
-    var = 1 / (alpha[..., None] + beta[..., None] * white.lam)
-    size = (var + (beta[..., None] * white.c * var).square()).sum(-1)
-    noise = clip * white.squares(alpha[..., None] * var) + (white.lam * var).sum(-1)
+    var = 1 / (alpha[..., None] + beta[..., None] * eigen.lam)
+    size = (var + (beta[..., None] * eigen.c * var).square()).sum(-1)
+    noise = clip * eigen.squares(alpha[..., None] * var) + (eigen.lam * var).sum(-1)
     noise = torch.maximum(noise, counts.least_noise)
     return counts.alpha / (size + counts.alpha_squares), counts.beta / (noise + counts.beta_squares)
 
 
-def _start(points: Points, hyper: Hyperprior) -> Precisions:
-    """Start as the paper does, alpha = 1 and beta = sqrt(N), or at the hyperprior's means."""
+def _start(points: FitPoints, hyper: Hyperprior) -> Precisions:
+    """The paper's initial values, alpha = 1 and beta = sqrt(N), or the hyperprior's means."""
     alpha, beta = (
         start if gamma.shape == 0 else torch.full_like(start, gamma.shape / gamma.rate)
         for gamma, start in zip(

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the errors at two places go together, and what those at some places say of another.
+"""Correlation of the errors at two places, and conditioning on the errors at some places.
 
 Notation (Rasmussen and Williams, Gaussian Processes, sections 2.2 and 4.2)     code      shape
     a place: row and column in image widths, then features such as RGB in 0..1   x         n f
-    neighbours S of a place, their noise variances as shares of 1 / beta         noise     k
-    K_SS^-1 k_S: what each neighbour's error says of the place's                 b         p k
-    share of 1 / beta that is left unknown when the neighbours are known         share     p
+    noise variances of the neighbours S of a place, relative to 1 / beta         noise     k
+    K_SS^-1 k_S: weights of the neighbours' errors in the prediction             b         p k
+    conditional variance given the neighbours, relative to 1 / beta              left      p
 """
 
 import math
@@ -16,8 +16,8 @@ from torch import Tensor
 
 from deepbasis.shapes import Float
 
-# Least noise of a point, as a share of 1 / beta: more than the rounding of float32 correlations,
-# so that their matrix can be factored even where points share a place.
+# Smallest noise of a point, relative to 1 / beta: above the rounding of float32 correlations, so
+# that their matrix can be factored even if points coincide.
 LEAST_NOISE = 1e-5
 
 
@@ -25,29 +25,29 @@ LEAST_NOISE = 1e-5
 class Kernel:
     """Covariance of the errors that no basis explains: (1 / beta) k(x, x'), and a nugget.
 
-    Lengths are shares of the image's width, so that a kernel serves images of any size.
+    Lengths are relative to the image's width, so that a kernel is valid for images of any size.
     """
 
     length: float = 0.13
-    """Distance over which errors go together."""
+    """Distance over which errors are correlated."""
     colour: float = 0.2
-    """Distance that counts as much as a feature's full change from 0 to 1."""
+    """Distance that is equivalent to a change of a feature from 0 to 1."""
     nugget: float = 0.02
-    """Variance that a pixel shares with no other one, relative to the variance it shares."""
+    """Variance of the uncorrelated part, relative to that of the correlated part."""
     smoothness: float = 0.5
-    """Of the Matern kernel: 0.5 is exponential and rough, 1.5 has a slope everywhere."""
+    """Of the Matern kernel: 0.5 is the exponential kernel, 1.5 is once differentiable."""
 
     def __post_init__(self) -> None:
         sizes = (self.length, self.nugget)
         if not all(0 < size < math.inf for size in sizes) or not 0 <= self.colour < math.inf:
             raise ValueError(
-                f"{self} is none: `length` and `nugget` must be positive, `colour` not negative"
+                f"{self} is invalid: `length` and `nugget` must be positive, `colour` not negative"
             )
         if self.smoothness not in (0.5, 1.5):
             raise ValueError(f"`smoothness` is {self.smoothness}; choose 0.5 or 1.5")
 
     def scale(self, x: Float[Tensor, "*n f"]) -> Float[Tensor, "*n f"]:
-        """Places in units of the length, so that plain distances count."""
+        """Places in units of the length, so that Euclidean distances apply."""
         position, features = x[..., :2], x[..., 2:]
         return torch.cat([position / self.length, features * (self.colour / self.length)], -1)
 
@@ -61,7 +61,7 @@ class Kernel:
         return (1 + math.sqrt(3) * distance) * (-math.sqrt(3) * distance).exp()
 
     def noise(self, weight: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
-        """Noise variance of points as a share of 1 / beta."""
+        """Noise variance of points, relative to 1 / beta."""
         return (self.nugget / weight).clamp(min=LEAST_NOISE)
 
 
@@ -73,7 +73,7 @@ def condition(
 ) -> tuple[Float[Tensor, "*q p k"], Float[Tensor, "*q p"]]:
     """K^-1 k and 1 - k' K^-1 k for p places that share k neighbours; places are scaled.
 
-    The k x k matrices are factored in float64; all else stays in the dtype of the places.
+    The k x k matrices are factored in float64; everything else is in the dtype of the places.
     """
     cov = kernel.correlation(near, near).double()
     cov.diagonal(dim1=-2, dim2=-1).add_(noise)

@@ -9,13 +9,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from deepbasis.fit.checks import Points, batch_items, check_finite, check_points
+from deepbasis.fit.checks import FitPoints, batch_items, check_finite, check_points
 from deepbasis.fit.prior import Prior
 from deepbasis.shapes import Bool, Float, Int
 
-# Smallest noise variance, so that its inverse is a float32: a depth good to one part in 1e15.
+# Smallest noise variance, so that its inverse is a float32: depth with a relative error of 1e-15.
 SMALLEST_NOISE = 1e-30
-# Relative jitters that `ml` tries, in turn, on the images whose normal matrix is singular.
+# Relative jitters that `ml` tries in this order on images whose normal matrix is singular.
 JITTERS = (1e-12, 1e-10, 1e-8, 1e-6)
 
 
@@ -25,7 +25,7 @@ class JitterWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Posterior:
-    """w ~ N(mean, root root'), with the precisions that gave it and how they were found."""
+    """w ~ N(mean, root root'), with its precisions and how they were found."""
 
     mean: Float[Tensor, "*b m"]
     root: Float[Tensor, "*b m m"]
@@ -36,12 +36,12 @@ class Posterior:
     log_evidence: Float[Tensor, "*b"]
     """ln p(z | alpha, beta); for a maximum-likelihood fit, under the improper prior p(w) = 1."""
     steps: Int[Tensor, "*b"]
-    """EM steps made; 0 where the precisions were given or have a closed form."""
+    """Number of EM steps; 0 if the precisions were given or have a closed form."""
     converged: Bool[Tensor, "*b"]
-    points: Points = field(repr=False)
-    """What was fitted, in float64."""
+    points: FitPoints = field(repr=False)
+    """The fitted points, in float64."""
     exact: "Posterior | None" = field(default=None, repr=False)
-    """The same before it was rounded to the precision of the input."""
+    """The same before rounding to the dtype of the input."""
 
     @property
     def cov(self) -> Float[Tensor, "*b m m"]:
@@ -50,7 +50,7 @@ class Posterior:
 
     @property
     def weight(self) -> Float[Tensor, "*b n"]:
-        """Final relative precision of each point: the one given, lowered by Huber where asked."""
+        """Final relative precision of each point: as given, times Huber's weight if requested."""
         return self.points.weight.to(self.mean.dtype)
 
     @cached_property
@@ -67,16 +67,18 @@ class Posterior:
             spread = torch.linalg.vector_norm(self.points.phi @ self.root, dim=-1)
             leverage = spread.square() * self.points.weight * self.beta[..., None]
             leverage = torch.where(self.points.weight > 0, leverage, 0)  # beta may be infinite
-            # A point that alone fixes a direction has leverage 1 and nothing else to predict it.
+            # A point that alone determines a direction has leverage 1: no other predicts it.
             others = (1 - leverage).clamp(min=torch.finfo(torch.float64).eps)
             return residual(self.points, self.mean) / others
 
     def to(self, dtype: torch.dtype) -> "Posterior":
-        """Round what was found to another precision."""
+        """The same, rounded to another dtype."""
         if dtype == self.mean.dtype:
             return self
         names = ("mean", "root", "alpha", "beta", "log_evidence")
         rounded = {name: getattr(self, name).to(dtype) for name in names}
+        if not rounded["root"].square().isfinite().all():
+            raise ValueError(f"the weights are too uncertain for {dtype}; pass float64")
         return replace(self, **rounded, exact=self.exact or self)
 
     def predict(
@@ -84,8 +86,8 @@ class Posterior:
     ) -> tuple[Float[Tensor, "*b p"], Float[Tensor, "*b p"], Float[Tensor, "*b p"]]:
         """Latent mean, model variance and noise variance of p pixels; PRML eq. 3.58 and 3.59.
 
-        The variance of the depth at a pixel is the sum of the two: what the points left unknown
-        about the weights, and what no weights could explain.
+        The variance of log depth at a pixel is the sum of both: uncertainty of the weights, and
+        errors that no weights can explain.
         """
         if phi.shape[:-2] != self.mean.shape[:-1] or phi.shape[-1:] != self.mean.shape[-1:]:
             raise ValueError(
@@ -98,31 +100,31 @@ class Posterior:
 
 
 @dataclass(frozen=True)
-class Whitened:
-    """The points as the prior sees them: w = m0 + basis u, u ~ N(0, I / alpha).
+class Eigenbasis:
+    """Coordinates u, w = m0 + basis u, in which prior and posterior are diagonal.
 
-    In these coordinates the normal matrix is diag(lam) and its right-hand side c, so that the
-    posterior of u has precision alpha + beta lam and mean beta c / (alpha + beta lam).
+    The prior is u ~ N(0, I / alpha). The normal matrix is diag(lam) and its right-hand side c, so
+    that the posterior of u has precision alpha + beta lam and mean beta c / (alpha + beta lam).
     """
 
     lam: Float[Tensor, "*b m"]
     c: Float[Tensor, "*b m"]
     basis: Float[Tensor, "*b m m"]
-    unexplained: Float[Tensor, "*b"]  # weighted squares that no u can explain
-    explained: Float[Tensor, "*b m"]  # c^2 / lam: those that u_i takes away at its best
+    unexplained: Float[Tensor, "*b"]  # weighted squares that no u explains
+    explained: Float[Tensor, "*b m"]  # c^2 / lam: reduction of the squares by the optimal u_i
 
     def squares(self, prior_share: Float[Tensor, "*b m"]) -> Float[Tensor, "*b"]:
         """Weighted squared residuals of the posterior mean, as a sum of positive terms.
 
-        `prior_share` is alpha / (alpha + beta lam), the part of each direction left to the prior.
+        `prior_share` is alpha / (alpha + beta lam), the weight of the prior in each direction.
         """
         return self.unexplained + (self.explained * prior_share.square()).sum(-1)
 
 
-def whiten(points: Points, prior: Prior) -> Whitened:
+def diagonalise(points: FitPoints, prior: Prior) -> Eigenbasis:
     """One symmetric eigendecomposition, after which every EM step costs O(M).
 
-    Directions that the points do not determine beyond rounding get lam = 0 and keep their prior.
+    Directions that the points do not determine, up to rounding, get lam = 0 and keep their prior.
     """
     m = points.phi.shape[-1]
     if prior.mean.shape != (m,):
@@ -137,7 +139,7 @@ def whiten(points: Points, prior: Prior) -> Whitened:
     lam, c = torch.where(known, lam, 0), torch.where(known, c, 0)
     best = c / torch.where(known, lam, 1)
     left = r - (points.phi @ (basis @ best[..., None]))[..., 0]
-    return Whitened(lam, c, basis, (points.weight * left.square()).sum(-1), c * best)
+    return Eigenbasis(lam, c, basis, (points.weight * left.square()).sum(-1), c * best)
 
 
 def posterior(
@@ -152,30 +154,27 @@ def posterior(
     """Posterior of the weights at given precisions, PRML eq. 3.50 and 3.51. Not differentiable."""
     with torch.no_grad():
         points = check_points(phi, z, weight)
-        precisions = [torch.as_tensor(p).to(points.z) for p in (alpha, beta)]
-        if not all((p > 0).all() and p.isfinite().all() for p in precisions):
-            raise ValueError("`alpha` and `beta` are precisions: pass positive, finite numbers")
-        expanded = [p.expand(points.n.shape) for p in precisions]
-        return at_precisions(points, prior, whiten(points, prior), *expanded).to(phi.dtype)
+        precisions = (to_precision("alpha", alpha, points), to_precision("beta", beta, points))
+        return at_precisions(points, prior, diagonalise(points, prior), *precisions).to(phi.dtype)
 
 
 def at_precisions(
-    points: Points,
+    points: FitPoints,
     prior: Prior,
-    white: Whitened,
+    eigen: Eigenbasis,
     alpha: Float[Tensor, "*b"],
     beta: Float[Tensor, "*b"],
 ) -> Posterior:
-    """Posterior from the whitened points, in float64."""
-    precision = alpha[..., None] + beta[..., None] * white.lam
-    u = beta[..., None] * white.c / precision
-    mean = prior.mean.to(white.basis) + (white.basis @ u[..., None])[..., 0]
-    root = white.basis * precision.rsqrt()[..., None, :]
+    """Posterior at given precisions, in float64."""
+    precision = alpha[..., None] + beta[..., None] * eigen.lam
+    u = beta[..., None] * eigen.c / precision
+    mean = prior.mean.to(eigen.basis) + (eigen.basis @ u[..., None])[..., 0]
+    root = eigen.basis * precision.rsqrt()[..., None, :]
     log_evidence = 0.5 * (
         points.n * (beta.log() - math.log(2 * math.pi))
         + u.shape[-1] * alpha.log()
         + log_weight(points)
-        - beta * white.squares(alpha[..., None] / precision)
+        - beta * eigen.squares(alpha[..., None] / precision)
         - alpha * u.square().sum(-1)
         - precision.log().sum(-1)
     )
@@ -189,8 +188,8 @@ def ml(
 ) -> Posterior:
     """Maximum-likelihood fit: the posterior under a flat prior. Differentiable; used in training.
 
-    Each image needs at least as many points as there are bases. Gradients reach `phi`, `z` and
-    `weight` through every result but the leave-one-out residuals.
+    Each image needs at least as many points as there are bases. All results but the
+    leave-one-out residuals are differentiable in `phi`, `z` and `weight`.
     """
     points = check_points(phi, z, weight)
     n, m = points.n, points.phi.shape[-1]
@@ -213,7 +212,7 @@ def ml(
     return _pack(points.detach(), mean, root, flat, 1 / noise, log_evidence).to(phi.dtype)
 
 
-def shrunk(
+def posterior_mean(
     phi: Float[Tensor, "*b n m"],
     z: Float[Tensor, "*b n"],
     prior: Prior,
@@ -226,23 +225,38 @@ def shrunk(
     start, root = prior.mean.to(points.phi), prior.root.to(points.phi)
     gram, right = _normal_equations(points, points.z - points.phi @ start)
     eye = torch.eye(len(start), dtype=root.dtype, device=root.device)
-    chol = torch.linalg.cholesky(eye + beta * (root.mT @ gram @ root))
-    u = torch.cholesky_solve(beta * (root.mT @ right), chol)
+    precision = to_precision("beta", beta, points)[..., None, None]
+    chol = _cholesky(eye + precision * (root.mT @ gram @ root))
+    u = torch.cholesky_solve(precision * (root.mT @ right), chol)
     return (start + (root @ u)[..., 0]).to(phi.dtype)
 
 
-def residual(points: Points, mean: Float[Tensor, "*b m"]) -> Float[Tensor, "*b n"]:
+def to_precision(name: str, value: float | Tensor, points: FitPoints) -> Float[Tensor, "*b"]:
+    """A precision of each image in float64, from one number or one for each."""
+    given = torch.as_tensor(value, dtype=points.z.dtype, device=points.z.device)
+    if not ((given > 0).all() and given.isfinite().all()):
+        raise ValueError(f"`{name}` is a precision: pass a positive, finite number")
+    try:
+        return given.expand(points.n.shape)
+    except RuntimeError as error:
+        raise ValueError(
+            f"`{name}` is {list(given.shape)}; pass one number, or one for each image of a batch "
+            f"of {list(points.n.shape)}"
+        ) from error
+
+
+def residual(points: FitPoints, mean: Float[Tensor, "*b m"]) -> Float[Tensor, "*b n"]:
     """z minus the prediction by these weights."""
     return points.z - (points.phi @ mean[..., None])[..., 0]
 
 
-def log_weight(points: Points) -> Float[Tensor, "*b"]:
+def log_weight(points: FitPoints) -> Float[Tensor, "*b"]:
     """Sum of ln weight over the points in use."""
     return torch.where(points.weight > 0, points.weight, 1).log().sum(-1)
 
 
-def smallest_noise(points: Points, eps: float) -> Float[Tensor, "*b"]:
-    """Noise variance that the rounding `eps` of the targets alone would leave."""
+def smallest_noise(points: FitPoints, eps: float) -> Float[Tensor, "*b"]:
+    """Noise variance due to the rounding error `eps` of the targets alone."""
     if points.z.shape[-1] == 0:
         return torch.full_like(points.n, SMALLEST_NOISE)
     size = (points.weight.sqrt() * points.z).detach().abs().amax(-1)
@@ -250,7 +264,7 @@ def smallest_noise(points: Points, eps: float) -> Float[Tensor, "*b"]:
 
 
 def _pack(
-    points: Points,
+    points: FitPoints,
     mean: Float[Tensor, "*b m"],
     root: Float[Tensor, "*b m m"],
     alpha: Float[Tensor, "*b"],
@@ -262,7 +276,7 @@ def _pack(
 
 
 def _normal_equations(
-    points: Points, target: Float[Tensor, "*b n"]
+    points: FitPoints, target: Float[Tensor, "*b n"]
 ) -> tuple[Float[Tensor, "*b m m"], Float[Tensor, "*b m 1"]]:
     """Phi' Omega Phi and Phi' Omega target."""
     gram, right = points.weighted.mT @ points.phi, points.weighted.mT @ target[..., None]
@@ -271,7 +285,7 @@ def _normal_equations(
 
 
 def _cholesky(gram: Float[Tensor, "*b m m"]) -> Float[Tensor, "*b m m"]:
-    """Cholesky factor; where it fails, and only there, a multiple of the identity is added."""
+    """Cholesky factor; only where it fails, a multiple of the identity is added."""
     chol, info = torch.linalg.cholesky_ex(gram)
     for jitter in JITTERS:
         failed = info > 0

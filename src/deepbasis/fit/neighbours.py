@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is near whom: an order of the points, and the nearest points of points and of pixels.
+"""Nearest neighbours: an ordering of the points, and the nearest points of points and of pixels.
 
-Where a place has fewer than k neighbours, its slot j holds the number n + j, a point that is not
-there; `local` puts it nowhere near.
+Where a place has fewer than k neighbours, slot j holds the index n + j of a missing point, which
+`correlated` places far away.
 """
 
 from typing import Any
@@ -16,21 +16,21 @@ from deepbasis.shapes import Float, Int
 
 Array = npt.NDArray[Any]
 
-# Sides of the square blocks of pixels that may share their neighbours, largest first.
+# Possible sides of the square blocks of pixels that share their neighbours, largest first.
 SIDES = (8, 6, 4, 3, 2, 1)
-# Points in a block, on average, up to which sharing costs no accuracy that one would notice.
+# Average number of points in a block up to which sharing has no noticeable effect on accuracy.
 SHARED = 2
-# Bits of a coordinate in the Z-order curve: finer than any image.
+# Bits of a coordinate in the Z-order curve: finer than the pixels of any image.
 BITS = 16
 
 
 def coarse_to_fine(position: Float[Tensor, "n 2"]) -> Int[Tensor, "n"]:
-    """Order in which every first part of the points is spread over all of them.
+    """Order in which the first points, however many, are spread over all of them.
 
-    The points are strung on a Z-order curve and taken at its middle, its quarters, its eighths
-    (the curve numbers bit-reversed). Such orders make the best use of few neighbours (Guinness,
-    Technometrics 60, 2018); this one has no chance in it and does not depend on the order given,
-    except among points at one place.
+    The points are sorted along a Z-order curve and taken at its middle, its quarters, its eighths
+    (bit-reversed indices). Such orders make the best use of few neighbours (Guinness, Technometrics
+    60, 2018). This one is deterministic and does not depend on the order of the input, except for
+    points at the same place.
     """
     return torch.from_numpy(_coarse_to_fine(_to_array(position))).to(position.device)
 
@@ -38,44 +38,44 @@ def coarse_to_fine(position: Float[Tensor, "n 2"]) -> Int[Tensor, "n"]:
 def earlier(position: Float[Tensor, "n 2"], k: int) -> Int[Tensor, "n k"]:
     """For each point, at most k near points that come before it from coarse to fine.
 
-    The order is doubled again and again. From half to all of what is near a new point then comes
-    before it, so that few more than k of its nearest are looked at.
+    The sorted points are processed in parts, each as large as all before it. Then at least half of
+    the points near a new one precede it, and few more than k of its nearest need to be searched.
     """
     points, n = _to_array(position), len(position)
     order = _coarse_to_fine(points)
-    points, looked = points[order], 3 * k // 2 + 1
+    points, searched = points[order], 3 * k // 2 + 1
     found = np.empty((n, k), dtype=np.int64)
     start = 0
     while start < n:
-        stop = min(max(2 * start, looked), n)
-        near = query(make_tree(points[:stop]), points[start:stop], looked, p=2)
+        stop = min(max(2 * start, searched), n)
+        near = query(make_tree(points[:stop]), points[start:stop], searched, p=2)
         before = near < np.arange(start, stop)[:, None]
         nearest = np.argsort(~before, axis=1, kind="stable")[:, :k]
         kept = np.take_along_axis(near, nearest, 1), np.take_along_axis(before, nearest, 1)
         found[start:stop] = np.where(kept[1], kept[0], n + np.arange(k))
         start = stop
-    names = np.concatenate([order, n + np.arange(k)])
+    index = np.concatenate([order, n + np.arange(k)])
     back = np.empty_like(order)
     back[order] = np.arange(n)
-    return torch.from_numpy(names[found][back]).to(position.device)
+    return torch.from_numpy(index[found][back]).to(position.device)
 
 
 def others(position: Float[Tensor, "n 2"], k: int) -> Int[Tensor, "n k"]:
-    """For each point its k nearest others; no two points may be at one place."""
+    """For each point its k nearest other points; places must be distinct."""
     points = _to_array(position)
     near = query(make_tree(points), points, k + 1, p=2)[:, 1:]  # the nearest is the point itself
     return torch.from_numpy(near - (near >= len(points))).to(position.device)
 
 
 def make_tree(points: Array) -> Any:
-    """A tree to search in; scipy is imported here, since not every fit needs it."""
+    """A k-d tree; scipy is imported here, since not every fit needs it."""
     from scipy.spatial import cKDTree
 
     return cKDTree(points, balanced_tree=False, compact_nodes=False)
 
 
 def query(tree: Any, at: Array, k: int, p: float) -> Array:
-    """The k nearest points in the p-norm; n + j in slot j where there are not as many."""
+    """The k nearest points in the p-norm; n + j in slot j where there are fewer."""
     there = min(k, tree.n)
     missing = np.broadcast_to(tree.n + np.arange(k), (len(at), k))
     if there == 0 or len(at) == 0:
@@ -85,14 +85,16 @@ def query(tree: Any, at: Array, k: int, p: float) -> Array:
 
 
 def choose_side(pixels: Float[Tensor, "n 2"], size: tuple[int, int], k: int) -> int:
-    """Side of the blocks that share neighbours: such that few points lie in a block, and never more
-    than k, so that each may take all of its own points for neighbours.
+    """Side of the blocks that share neighbours: few points lie in a block, and never more than k,
+    so that all points of a block can be its neighbours.
     """
     height, width = size
+    # Places just inside the border may be rounded beyond it.
+    inside = pixels.round().long().clamp(min=0).minimum(torch.tensor(size) - 1)
     for side in SIDES[:-1]:
         if side * side * len(pixels) > SHARED * height * width:
             continue
-        row, column = (pixels.round().long() // side).unbind(-1)
+        row, column = (inside // side).unbind(-1)
         count = torch.bincount(row * (-(-width // side)) + column, minlength=1)
         if count.max() <= k:
             return side
@@ -118,7 +120,7 @@ def _coarse_to_fine(points: Array) -> Array:
 
 
 def _spread(cells: Array) -> Array:
-    """Put a zero between any two of the 16 bits."""
+    """Insert a zero between any two of the 16 bits."""
     for shift, mask in ((8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555)):
         cells = (cells | cells << shift) & mask
     return cells

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all other points say of each point, in closed form: for finding those that contradict.
+"""Leave-one-out predictions in closed form, to find points that contradict the others.
 
-The posterior of the weights is a product in which point i stands once, as p(z_i | the others, w).
-Dividing by that factor leaves what the others know (Sherman and Morrison): the residual e and the
-model variance v of a point become e / (1 - h) and v / (1 - h), with the leverage h = beta v / share
-and share / beta the variance of the factor.
+The posterior of the weights is a product in which point i appears once, as p(z_i | the others, w).
+Dividing by that factor gives the posterior without the point (Sherman and Morrison): its residual e
+and model variance v become e / (1 - h) and v / (1 - h), with the leverage h = beta v / ratio and
+ratio / beta the variance of the factor.
 """
 
 import torch
 from torch import Tensor
 
-from deepbasis.fit import local
+from deepbasis.fit import correlated
 from deepbasis.fit.checks import check_points
 from deepbasis.fit.kernel import Kernel
 from deepbasis.fit.linear import Posterior
@@ -23,7 +23,7 @@ def leave_one_out(
     post: Posterior,
     phi: Float[Tensor, "*b n m"],
     z: Float[Tensor, "*b n"],
-    share: Float[Tensor, "*b n"],
+    ratio: Float[Tensor, "*b n"],
 ) -> tuple[Float[Tensor, "*b n"], Float[Tensor, "*b n"]]:
     """Each point's z minus its prediction from all others, and that prediction's model variance.
 
@@ -31,20 +31,20 @@ def leave_one_out(
         post: the fit of all points.
         phi: bases at the points, with independent errors as they were fitted.
         z: log depth of the points.
-        share: variance with which a point entered the fit, times beta: 1 / `post.weight`.
+        ratio: variance of each point in the fit, times beta: 1 / `post.weight`.
     """
     exact = post.exact or post
-    phi, z, share = phi.double(), z.double(), share.double()
+    phi, z, ratio = phi.double(), z.double(), ratio.double()
     model_var = (phi @ exact.root).square().sum(-1)
-    # A point that alone fixes a direction has leverage 1 and nothing else to predict it.
-    others_know = 1 - exact.beta[..., None] * model_var / share
-    others_know = others_know.clamp(min=torch.finfo(torch.float64).eps)
+    # A point that alone determines a direction has leverage 1: no other predicts it.
+    rest = 1 - exact.beta[..., None] * model_var / ratio
+    rest = rest.clamp(min=torch.finfo(torch.float64).eps)
     error = z - (phi @ exact.mean[..., None])[..., 0]
-    return error / others_know, model_var / others_know
+    return error / rest, model_var / rest
 
 
 @torch.no_grad()
-def leave_one_out_locally(
+def leave_one_out_correlated(
     kernel: Kernel,
     post: Posterior,
     x: Float[Tensor, "n f"],
@@ -52,14 +52,17 @@ def leave_one_out_locally(
     z: Float[Tensor, "n"],
     weight: Float[Tensor, "n"],
     *,
-    k: int = local.NEIGHBOURS,
+    k: int = correlated.NEIGHBOURS,
 ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"], Float[Tensor, "n"]]:
-    """The same for one image with local errors, and the share d: the noise variance is d / beta.
+    """`leave_one_out` of one image with correlated errors, and d: the noise variance is d / beta.
 
-    Each point is conditioned on its k nearest others, before and after it in the fit's order. All
-    weights must be positive; `post` is a batch of one.
+    Each point is conditioned on its k nearest neighbours, before and after it in the fit's order.
+    All weights must be positive; `post` is a batch of one.
     """
     points = check_points(phi, z, weight)
-    news = local.whiten_at(kernel, x, points, others(x[:, :2], k))
-    error, model_var = leave_one_out(post, news.phi[None], news.z[None], news.weight[None])
-    return error[0] * news.share.sqrt(), model_var[0] * news.share, news.share
+    innovations = correlated.whiten_at(kernel, x, points, others(x[:, :2], k))
+    error, model_var = leave_one_out(
+        post, innovations.phi[None], innovations.z[None], innovations.weight[None]
+    )
+    ratio = innovations.variance_ratio
+    return error[0] * ratio.sqrt(), model_var[0] * ratio, ratio

@@ -14,9 +14,9 @@ from deepbasis.shapes import Float
 if TYPE_CHECKING:
     from deepbasis.fit.linear import Posterior
 
-# Relative size below which a negative eigenvalue of a covariance is rounding, not a mistake.
+# Relative size up to which a negative eigenvalue of a covariance is attributed to rounding.
 PSD_TOLERANCE = 1e-6
-# Share of the scatter's variance, in any direction, that the correction for estimation noise keeps.
+# Smallest share of the scatter, in any direction, that the correction for estimation noise keeps.
 KEPT_SHARE = 0.01
 
 
@@ -60,14 +60,14 @@ class Prior:
 
 
 class Gamma(NamedTuple):
-    """Gamma distribution of a precision: mean shape / rate. (0, 0) says nothing."""
+    """Gamma distribution of a precision: mean shape / rate. (0, 0) is uninformative."""
 
     shape: float = 0.0
     rate: float = 0.0
 
 
 class Hyperprior(NamedTuple):
-    """What is known of the precisions before an image is seen; the default is nothing."""
+    """Prior distributions of the precisions; uninformative by default."""
 
     alpha: Gamma = Gamma()
     beta: Gamma = Gamma()
@@ -77,8 +77,8 @@ class Hyperprior(NamedTuple):
 class WeightSample:
     """Maximum-likelihood weights of k images: half a kilobyte each, so an epoch fits in memory.
 
-    Samples from several batches or processes are merged by concatenation, so a merged sample is
-    the one that a single process would have gathered.
+    Samples of several batches or processes are merged by concatenation: a merged sample equals
+    that of a single process.
     """
 
     weights: Float[Tensor, "k m"]
@@ -87,11 +87,11 @@ class WeightSample:
 
     @classmethod
     def of(cls, post: "Posterior") -> "WeightSample":
-        """Gather the fits of one image or batch, made by `fit.ml`."""
+        """The weights of one image or batch, fitted by `fit.ml`."""
         m = post.mean.shape[-1]
         weights = post.mean.detach().double().reshape(-1, m)
         count = (post.weight > 0).sum(-1).double()
-        # The ML noise variance is small by (N - M) / N; both its uses here want the unbiased one.
+        # The ML noise variance is biased by (N - M) / N; here the unbiased one is needed.
         unbias = count / (count - m).clamp(min=1)
         cov = post.cov.detach().double() * unbias[..., None, None]
         beta = post.beta.detach().double() / unbias
@@ -102,7 +102,7 @@ class WeightSample:
         """One sample of all images."""
         parts = list(samples)
         if not parts:
-            raise ValueError("no weights were gathered; run the network in training mode first")
+            raise ValueError("no weights were collected; run the network in training mode first")
         return cls(
             torch.cat([part.weights for part in parts]),
             torch.cat([part.beta for part in parts]),
@@ -128,8 +128,8 @@ class WeightSample:
     def hyperprior(self) -> Hyperprior:
         """Gamma distributions of alpha and beta over the images, by maximum likelihood.
 
-        Alpha's is held to mean 1, since the scale is already in the covariance. Neither counts for
-        more than M measurements, so that it stays weak.
+        The mean of alpha is fixed to 1, since the covariance contains the scale. Neither has more
+        weight than M measurements, so that both stay weak.
         """
         k, m = self.weights.shape
         if k < 2:
@@ -145,7 +145,7 @@ class WeightSample:
 
     @cached_property
     def _whitener(self) -> Float[Tensor, "m m"]:
-        """W with W' scatter W = I on the directions in which the weights vary, 0 on the others."""
+        """W with W' scatter W = I in the directions in which the weights vary, 0 in the others."""
         values, vectors = torch.linalg.eigh(self._scatter)
         rounding = len(values) * torch.finfo(values.dtype).eps * values[-1].clamp(min=0)
         inverse = torch.where(values > rounding, values.clamp(min=1e-300).rsqrt(), 0)
@@ -161,10 +161,10 @@ class WeightSample:
 
 def fit_gamma(x: Float[Tensor, "k"], most: float) -> Gamma:
     """Maximum-likelihood Gamma of positive numbers, its shape at most `most`."""
-    from scipy.stats import gamma  # half a second to import, and only training needs it
+    from scipy.stats import gamma  # slow to import, and only training needs it
 
     spread = float(x.log().std())
-    if spread < 1e-6:  # the likelihood has no maximum: all numbers are the same
+    if spread < 1e-6:  # the likelihood has no maximum if all numbers are equal
         return Gamma(most, most / float(x.mean()))
     shape, _, scale = gamma.fit(x.cpu().numpy(), floc=0)
     shape = min(float(shape), most)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Huber's weights: a point far from the rest pulls no harder than one at the threshold.
+"""Huber's weights: a point beyond the threshold has no more influence than one at the threshold.
 
-Huber, Robust Statistics (1981): his weights, and his "proposal 2" for the noise, which
-clips the residuals before it squares them, so that no outlier can inflate it.
+Huber, Robust Statistics (1981): the weights, and "proposal 2" for the noise variance, which clips
+residuals before squaring them, so that outliers cannot inflate it.
 """
 
 import math
@@ -11,26 +11,31 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from deepbasis.fit.checks import Points
+from deepbasis.fit.checks import FitPoints
 from deepbasis.fit.linear import Posterior, residual
 from deepbasis.shapes import Float
 
-# As many for every image, so that an image's fit does not depend on its batch.
+# Re-weightings; the same number for every image, so that a fit does not depend on its batch.
 ROUNDS = 10
+# Standard deviations beyond which no float64 of a Gaussian is found.
+NEVER = 40.0
 
 
 def clipped_square(k: float) -> float:
-    """E[min(x^2, k^2)] for x ~ N(0, 1): what clipping leaves of the variance of clean points."""
+    """E[min(x^2, k^2)] for x ~ N(0, 1): the variance of clean points after clipping."""
+    k = min(k, NEVER)
     inside = math.erf(k / math.sqrt(2))
     density = math.exp(-k * k / 2) / math.sqrt(2 * math.pi)
     return inside - 2 * k * density + k * k * (1 - inside)
 
 
-def huber_weights(points: Points, post: Posterior, k: float) -> tuple[Points, Float[Tensor, "*b"]]:
-    """Lower the weights of `points`; also the factor by which clipping corrects their squares.
+def huber_weights(
+    points: FitPoints, post: Posterior, k: float
+) -> tuple[FitPoints, Float[Tensor, "*b"]]:
+    """Points with Huber's weights, and the factor by which clipping corrects their squares.
 
-    A residual is judged against its own spread, e^2 / (1 - leverage) = e * (leave-one-out e), so
-    that a point cannot hide by bending the fit towards itself.
+    A residual is compared to its own variance, e^2 / (1 - leverage) = e * (leave-one-out e), so
+    that a point with a large influence on the fit is not underestimated.
     """
     e = residual(points, post.mean)
     spread = (points.weight * post.beta[..., None] * e * post.loo_residual).clamp(min=0).sqrt()

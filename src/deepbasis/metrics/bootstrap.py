@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How sure a mean over images is, and whether one model is really better than another."""
+"""Confidence intervals of means over images, and paired comparison of two models."""
 
 from collections.abc import Mapping
 
@@ -15,11 +15,11 @@ DRAWS = 2000
 def confidence(
     rows: Mapping[str, Float[Tensor, "n"]], level: float = 0.95, seed: int = 0, draws: int = DRAWS
 ) -> dict[str, tuple[float, float]]:
-    """Interval that holds the mean over images with probability `level`: percentile bootstrap.
+    """Confidence interval of the mean over images, by the percentile bootstrap.
 
     Images are drawn with replacement, the same ones for every metric. `rows` are those of
-    `Tally.per_image` or of `paired`. Neighbouring frames of one video are not independent, so their
-    interval comes out too narrow.
+    `Tally.per_image` or of `paired`. Neighbouring frames of a video are not independent, so their
+    interval is too narrow.
     """
     if not 0 < level < 1:
         raise ValueError(f"an interval's level is {level}; pass a probability between 0 and 1")
@@ -37,10 +37,12 @@ def confidence(
 def paired(first: Tally, second: Tally) -> dict[str, Float[Tensor, "n"]]:
     """Metrics of the first minus those of the second, image by image.
 
-    If `confidence` of the differences leaves out 0, the two differ: a far sharper question than
-    whether two intervals overlap, because an image that is hard is hard for both.
+    If the confidence interval of the differences excludes 0, the two models differ. This test is
+    much more sensitive than comparing two intervals, because hard images are hard for both models.
     """
     if odd := sorted(first.rows.keys() ^ second.rows.keys()):
-        raise ValueError(f"{len(odd)} images were scored by one model alone, such as {odd[0]!r}")
+        raise ValueError(
+            f"{len(odd)} images were scored by only one of the models, such as {odd[0]!r}"
+        )
     others = second.per_image()
     return {name: values - others[name] for name, values in first.per_image().items()}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors of depth over the pixels whose true depth is known.
 
-Every function takes the predicted and the true depth in metres and pools over all pixels given; for
-the mean over images call it for each, or use `Tally`.
+Every function takes the predicted and the true depth in metres and averages over all pixels given;
+for the mean over images call it for each image, or use `Tally`.
 """
 
 from collections.abc import Callable
@@ -10,10 +10,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from deepbasis.metrics.checks import at_truth, check_positive
+from deepbasis.metrics.valid_pixels import at_truth, check_positive
 from deepbasis.shapes import Float
 
-# Inverse depth is told in 1/km, as KITTI's benchmark does.
+# Inverse depth is in 1/km, as in KITTI's benchmark.
 METRES_PER_KM = 1000.0
 # Factor between prediction and truth that delta 1 allows; delta k allows its k-th power.
 DELTA_FACTOR = 1.25
@@ -57,7 +57,7 @@ def rel(depth_m: Float[Tensor, "*s"], true_m: Float[Tensor, "*s"]) -> float:
 
 
 def delta(depth_m: Float[Tensor, "*s"], true_m: Float[Tensor, "*s"], k: int = 1) -> float:
-    """Per cent of the pixels whose depth is wrong by a factor below 1.25^k, `k` = 1, 2 or 3.
+    """Percentage of the pixels whose depth is off by a factor below 1.25^k, `k` = 1, 2 or 3.
 
     >>> delta(torch.tensor([1.2, 1.5]), torch.tensor([1.0, 1.0])), delta(
     ...     torch.tensor([1.2, 1.5]), torch.tensor([1.0, 1.0]), 2

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does the uncertainty find the errors? Sparsification curves and the area between them.
+"""Sparsification curves: is the error large where the uncertainty is?
 
-Remove the most uncertain pixels, fraction after fraction, and score the rest. An oracle removes
-those with the largest error instead. AUSE is the area between the two curves: 0 if uncertainty and
-error rise together, and unchanged by any increasing map of the uncertainty.
+The most uncertain pixels are removed, fraction by fraction, and the remaining ones are scored. An
+oracle removes those with the largest error instead. AUSE is the area between the two curves: 0 if
+the error increases with the uncertainty, and invariant to increasing maps of the uncertainty.
 
-Our choices, since papers differ: after k of `fractions` steps, floor(k n / fractions) of n pixels
-are gone, k = 0 ... `fractions` - 1; the area is by trapezoids over that range; pixels of equal
-uncertainty leave evenly, as if in random order, so the order of pixels in memory never matters.
+Conventions differ between papers. Here, floor(k n / fractions) of n pixels are removed after k of
+`fractions` steps, k = 0 ... `fractions` - 1; the area is computed with the trapezoidal rule over
+that range; pixels of equal uncertainty are removed in equal parts, as if in random order, so the
+order of pixels in memory does not matter.
 """
 
 from statistics import fmean
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from deepbasis.metrics.checks import at_truth, images
+from deepbasis.metrics.valid_pixels import at_truth, images
 from deepbasis.shapes import Float
 
 Error = Literal["mae", "rmse"]
@@ -25,8 +26,8 @@ ERRORS = ("mae", "rmse")
 FRACTIONS = 100
 
 
-class Sparsification(NamedTuple):
-    """Error in metres of the pixels that remain, over the share removed."""
+class SparsificationCurve(NamedTuple):
+    """Error in metres of the remaining pixels, by the share that was removed."""
 
     removed: Float[Tensor, "k"]
     error: Float[Tensor, "k"]
@@ -37,14 +38,14 @@ class Sparsification(NamedTuple):
         """Area between the two curves: AUSE."""
         return float(torch.trapezoid(self.error - self.oracle, self.removed))
 
-    def normalised(self) -> "Sparsification":
-        """Both curves as shares of the error of all pixels; errors that are all 0 stay 0."""
+    def normalised(self) -> "SparsificationCurve":
+        """Both curves divided by the error of all pixels; errors that are all 0 stay 0."""
         scale = self.oracle[0] if self.oracle[0] > 0 else 1
-        return Sparsification(self.removed, self.error / scale, self.oracle / scale)
+        return SparsificationCurve(self.removed, self.error / scale, self.oracle / scale)
 
 
 class Groups(NamedTuple):
-    """Pixels in ascending order, those that tie in one group: running counts and sums.
+    """Pixels in ascending order, with ties in one group: cumulative counts and sums.
 
     The sums are of the absolute and of the squared error.
     """
@@ -61,19 +62,19 @@ def sparsification_curve(
     error: Error = "mae",
     fractions: int = FRACTIONS,
     normalised: bool = False,
-) -> Sparsification:
-    """Curves of all pixels with a true depth; `std_m` may be any uncertainty, only order counts.
+) -> SparsificationCurve:
+    """Curves of all pixels with a true depth; only the order of `std_m` matters.
 
     Args:
         depth_m: predicted depth in metres.
         std_m: the uncertainty to sort by, for us the standard deviation in metres.
         true_m: true depth in metres, 0 where not known.
         error: "mae" or "rmse", of depth in metres.
-        fractions: into how many steps the pixels are divided.
+        fractions: number of steps.
         normalised: divide by the error of all pixels, so that both curves start at 1.
     """
     if fractions < 2:
-        raise ValueError(f"`fractions` is {fractions}; a curve has 2 steps or more")
+        raise ValueError(f"`fractions` is {fractions}; a curve needs at least 2 steps")
     true, depth, std = at_truth(true_m, depth_m=depth_m, std_m=std_m)
     curve = both_curves(std, (depth - true).abs(), fractions)[index_of(error)]
     return curve.normalised() if normalised else curve
@@ -92,7 +93,7 @@ def ause(
     """Area between the sparsification curve and the oracle's, in metres unless `normalised`.
 
     The last two dimensions are an image. With `per_image` it is the mean over images, otherwise all
-    pixels are sorted together. The other choices are those of `sparsification_curve`.
+    pixels are sorted together. The other arguments are those of `sparsification_curve`.
 
     >>> depth, true = torch.tensor([1.0, 2.0, 4.0]), torch.ones(3)
     >>> ause(depth, torch.tensor([0.1, 0.2, 0.3]), true)
@@ -109,7 +110,7 @@ def ause(
 
 
 def index_of(error: str) -> int:
-    """Where the sums of this error stand."""
+    """Row of the sums of this error."""
     if error not in ERRORS:
         raise ValueError(f"`error` is {error!r}; choose one of {', '.join(ERRORS)}")
     return ERRORS.index(error)
@@ -117,8 +118,8 @@ def index_of(error: str) -> int:
 
 def both_curves(
     std: Float[Tensor, "n"], error: Float[Tensor, "n"], fractions: int = FRACTIONS
-) -> tuple[Sparsification, Sparsification]:
-    """The curves of MAE and of RMSE, from one sort by uncertainty and one by absolute error."""
+) -> tuple[SparsificationCurve, SparsificationCurve]:
+    """The curves of MAE and RMSE, from one sort by uncertainty and one by absolute error."""
     return curves(grouped(std, error), grouped(error, error), fractions)
 
 
@@ -133,37 +134,26 @@ def grouped(value: Float[Tensor, "n"], error: Float[Tensor, "n"]) -> Groups:
 
 def curves(
     by_std: Groups, by_error: Groups, fractions: int = FRACTIONS
-) -> tuple[Sparsification, Sparsification]:
-    """The curves of MAE and of RMSE, given the pixels in both orders."""
+) -> tuple[SparsificationCurve, SparsificationCurve]:
+    """The curves of MAE and RMSE from the pixels in both orders."""
     kept = kept_pixels(by_std, fractions)
     removed = torch.arange(fractions, dtype=kept.dtype, device=kept.device) / fractions
     rest, oracle = rest_error(by_std, kept), rest_error(by_error, kept)
-    mae, rmse = (Sparsification(removed, rest[i], oracle[i]) for i in range(2))
+    mae, rmse = (SparsificationCurve(removed, rest[i], oracle[i]) for i in range(2))
     return mae, rmse
 
 
 def kept_pixels(groups: Groups, fractions: int) -> Float[Tensor, "k"]:
-    """How many pixels remain after each step: all at first, at least one at last."""
+    """Number of pixels that remain after each step: all at the start, at least one at the end."""
     n = int(groups.pixels[-1])
     kept = [n - k * n // fractions for k in range(fractions)]
     return torch.tensor(kept, dtype=torch.float64, device=groups.pixels.device)
 
 
 def rest_error(groups: Groups, kept: Float[Tensor, "k"]) -> Float[Tensor, "2 k"]:
-    """MAE and RMSE of the `kept` first pixels; of a group they cut, every pixel counts in part."""
-    before, after, share = cut(groups, kept)
-    return finish(before + share * (after - before), kept)
-
-
-def cut(groups: Groups, kept: Float[Tensor, "k"]) -> tuple[Tensor, Tensor, Tensor]:
-    """Sums before and after the group that holds the last kept pixel, and its share kept."""
+    """MAE and RMSE of the first `kept` pixels; ties at the end count with equal weight."""
     at = torch.searchsorted(groups.pixels, kept)
     count, total = pad(groups.pixels, (1, 0)), pad(groups.total, (1, 0))
     share = (kept - count[at]) / (count[at + 1] - count[at])
-    return total[:, at], total[:, at + 1], share
-
-
-def finish(total: Float[Tensor, "2 k"], kept: Float[Tensor, "k"]) -> Float[Tensor, "2 k"]:
-    """MAE and RMSE from sums of absolute and squared errors."""
-    mean = total / kept
+    mean = (total[:, at] + share * (total[:, at + 1] - total[:, at])) / kept
     return torch.stack([mean[0], mean[1].sqrt()])

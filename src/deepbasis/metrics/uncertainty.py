@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far error bars can be trusted.
+"""Calibration and likelihood of error bars.
 
 `mean` and `var` are of the latent, ln(depth / 1 m); the truth is in metres, 0 where not known. The
-shape is a Laplace with 2 b^2 = var unless another is passed.
+distribution is a Laplace with 2 b^2 = var unless another is passed.
 """
 
 from statistics import fmean
@@ -11,16 +11,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from deepbasis.latent import LAPLACE, Shape, measured, to_latent
-from deepbasis.metrics.checks import at_truth, check_variance, images
+from deepbasis.latent import LAPLACE, ErrorDistribution, is_valid, to_latent
+from deepbasis.metrics.valid_pixels import at_truth, check_variance, images
 from deepbasis.shapes import Float, Int
 
-# The levels p at which AUCE compares promised and observed shares.
+# Levels p at which AUCE compares nominal and observed coverage.
 LEVELS = [i / 100 for i in range(1, 100)]
 
 
-class Calibration(NamedTuple):
-    """Share of pixels that intervals promise to hold and do hold: equal, if they are right."""
+class CalibrationCurve(NamedTuple):
+    """Nominal level of central intervals, and their observed coverage."""
 
     level: Float[Tensor, "k"]
     observed: Float[Tensor, "k"]
@@ -34,7 +34,7 @@ class Calibration(NamedTuple):
 def coverage(
     low_m: Float[Tensor, "*s"], high_m: Float[Tensor, "*s"], true_m: Float[Tensor, "*s"]
 ) -> float:
-    """Share of the pixels with a true depth whose interval holds it.
+    """Share of the pixels with a true depth whose interval contains it.
 
     >>> coverage(torch.tensor([1.0, 1.0]), torch.tensor([2.0, 2.0]), torch.tensor([1.5, 3.0]))
     0.5
@@ -48,7 +48,7 @@ def sharpness(
 ) -> float:
     """Mean width in metres of the intervals at the pixels with a true depth.
 
-    Of two models that both cover what they promise, the sharper one knows more.
+    Of two calibrated models, the one with narrower intervals is better.
 
     >>> sharpness(torch.tensor([1.0, 1.0]), torch.tensor([2.0, 4.0]), torch.tensor([1.5, 3.0]))
     2.0
@@ -62,15 +62,15 @@ def nll(
     var: Float[Tensor, "*s"],
     true_m: Float[Tensor, "*s"],
     *,
-    shape: Shape = LAPLACE,
+    distribution: ErrorDistribution = LAPLACE,
 ) -> float:
-    """Mean negative log-likelihood in the latent, in nats a pixel: the full density, ln 2 and all.
+    """Mean negative log-likelihood in the latent, in nats per pixel, of the full density.
 
     >>> nll(torch.zeros(1), torch.tensor([2.0]), torch.ones(1))  # b = 1, no error: ln 2
     0.6931471805599453
     """
     error, var = latent_error(mean, var, true_m)
-    return float(-shape.at(measured(true_m)).log_density(error, var).mean())
+    return float(-distribution.at(is_valid(true_m)).log_density(error, var).mean())
 
 
 def calibration_curve(
@@ -78,11 +78,11 @@ def calibration_curve(
     var: Float[Tensor, "*s"],
     true_m: Float[Tensor, "*s"],
     *,
-    shape: Shape = LAPLACE,
-) -> Calibration:
-    """Share of all pixels whose central interval of level 0.01 ... 0.99 holds the truth."""
+    distribution: ErrorDistribution = LAPLACE,
+) -> CalibrationCurve:
+    """Observed coverage of the central intervals of level 0.01 ... 0.99, over all pixels."""
     error, var = latent_error(mean, var, true_m)
-    return calibration(held(shape.at(measured(true_m)).level(error, var)))
+    return curve_from_counts(count_levels(distribution.at(is_valid(true_m)).level(error, var)))
 
 
 def auce(
@@ -90,22 +90,23 @@ def auce(
     var: Float[Tensor, "*s"],
     true_m: Float[Tensor, "*s"],
     *,
-    shape: Shape = LAPLACE,
+    distribution: ErrorDistribution = LAPLACE,
     per_image: bool = True,
 ) -> float:
     """Area under the calibration error curve |observed - p|, p = 0.01 ... 0.99, by trapezoids.
 
-    The last two dimensions are an image. With `per_image` it is the mean over images, otherwise one
-    curve of all pixels; there, too wide in one image and too narrow in another may cancel.
+    The last two dimensions are an image. With `per_image` it is the mean over images, otherwise
+    that of one curve of all pixels; there, images with too wide and too narrow intervals may
+    cancel.
     """
     if not per_image:
-        return calibration_curve(mean, var, true_m, shape=shape).area
+        return calibration_curve(mean, var, true_m, distribution=distribution).area
     level = torch.zeros_like(true_m, dtype=torch.float64)
-    known = measured(true_m)
+    known = is_valid(true_m)
     error, var = latent_error(mean, var, true_m)
-    level[known] = shape.at(known).level(error, var)
-    pairs = images(level, true_m)
-    return fmean(calibration(held(at_truth(true, level=own)[1])).area for own, true in pairs)
+    level[known] = distribution.at(known).level(error, var)
+    counts = (count_levels(at_truth(true, level=own)[1]) for own, true in images(level, true_m))
+    return fmean(curve_from_counts(count).area for count in counts)
 
 
 def latent_error(
@@ -117,16 +118,17 @@ def latent_error(
     return to_latent(true) - mean, var
 
 
-def held(level: Float[Tensor, "n"]) -> Int[Tensor, "bins"]:
-    """How many pixels need at least this level to be held, and not yet the one before it.
+def count_levels(level: Float[Tensor, "n"]) -> Int[Tensor, "bins"]:
+    """Histogram of the levels of the smallest intervals that contain the true depth.
 
-    All that a calibration curve has to know: counts that can be added over images, exactly.
+    Counts can be added over images exactly, and a calibration curve needs nothing else.
     """
     edges = torch.tensor(LEVELS, dtype=level.dtype, device=level.device)
     return torch.bincount(torch.bucketize(level, edges), minlength=len(LEVELS) + 1)
 
 
-def calibration(counts: Int[Tensor, "bins"]) -> Calibration:
-    """The curve behind such counts."""
+def curve_from_counts(counts: Int[Tensor, "bins"]) -> CalibrationCurve:
+    """The curve from the counts of `count_levels`."""
     observed = counts.cumsum(0)[:-1] / counts.sum().double()
-    return Calibration(torch.tensor(LEVELS, dtype=observed.dtype, device=observed.device), observed)
+    level = torch.tensor(LEVELS, dtype=observed.dtype, device=observed.device)
+    return CalibrationCurve(level, observed)

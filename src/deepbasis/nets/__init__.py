@@ -1,8 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks that turn an image, and perhaps sparse depth, into depth bases."""
+"""Networks that turn an image into depth bases, and whole networks with their losses."""
 
 from deepbasis.nets.basis import BasisNet
 from deepbasis.nets.encoders import MobileNetV2, ResNet34, load_encoder_weights
-from deepbasis.nets.heads import ConvHead
+from deepbasis.nets.frozen import FrozenBases
+from deepbasis.nets.network import Architecture, DepthNetwork, Network
 
-__all__ = ["BasisNet", "ConvHead", "MobileNetV2", "ResNet34", "load_encoder_weights"]
+__all__ = [
+    "Architecture",
+    "BasisNet",
+    "DepthNetwork",
+    "FrozenBases",
+    "MobileNetV2",
+    "Network",
+    "ResNet34",
+    "load_encoder_weights",
+]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a network costs, found out without running it."""
+"""Parameters and operations of a network, counted without running it."""
 
 from copy import deepcopy
 from typing import NamedTuple
@@ -13,22 +13,22 @@ from deepbasis.nets.encoders import ENCODERS
 
 
 class Cost(NamedTuple):
-    """Numbers that tell how large a network is."""
+    """Size of a network."""
 
     parameters: int
     flops: int
-    """Operations for one image, a multiplication and an addition counted as two."""
+    """Operations for one image, where a multiply-add counts as two."""
 
 
 def cost(net: nn.Module, size: tuple[int, int]) -> Cost:
     """Cost of a network for an 8-bit image of this height and width.
 
-    The network is copied to torch's "meta" device, where tensors have shapes and no values.
+    The network is copied to torch's "meta" device, where tensors have shapes but no values.
     """
-    on_paper = deepcopy(net).to("meta").eval()
+    on_meta = deepcopy(net).to("meta").eval()
     image = torch.empty(1, 3, *size, dtype=torch.uint8, device="meta")
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        on_paper(image)
+        on_meta(image)
     return Cost(sum(p.numel() for p in net.parameters()), counter.get_total_flops())
 
 
@@ -36,8 +36,6 @@ def table(size: tuple[int, int]) -> str:
     """Cost of every basis network, as text."""
     lines = [f"network              parameters  operations ({size[0]} x {size[1]} pixels)"]
     for encoder in ENCODERS:
-        for depth_input in (False, True):
-            parameters, flops = cost(BasisNet(encoder, depth_input=depth_input), size)
-            name = f"{encoder} {'rgbd' if depth_input else 'rgb'}"
-            lines.append(f"{name:<20} {parameters / 1e6:8.2f} M {flops / 1e9:9.2f} G")
+        parameters, flops = cost(BasisNet(encoder), size)
+        lines.append(f"{encoder:<20} {parameters / 1e6:8.2f} M {flops / 1e9:9.2f} G")
     return "\n".join(lines)

@@ -11,21 +11,21 @@ BASES = (2, 4, 8, 16, 32)
 
 
 class JoinedConv(nn.Conv2d):
-    """A convolution of two maps as if they were joined; faster, for nothing is copied, and channels
-    stay in numbers that processors like.
+    """A convolution of two concatenated maps, without concatenating them. It is faster: nothing is
+    copied, and each convolution has a favourable number of channels.
     """
 
     def forward(self, x: Tensor, skip: Tensor | None) -> Tensor:  # type: ignore[override]
-        """The map of `x` and, in the channels after it, `skip`."""
+        """Convolve `x` and, as further channels, `skip`."""
         own, joined = self.weight.tensor_split([x.shape[1]], 1)
         mixed = self._conv_forward(x, own, None)
         return mixed if skip is None else mixed + self._conv_forward(skip, joined, None)
 
 
 class Up(nn.Module):
-    """Double the size, join the skip connection, and mix: two convolutions with ELU.
+    """Upsampling, skip connection, and two convolutions with ELU.
 
-    The paper took ELU because smooth activations give better uncertainty.
+    The paper uses ELU because smooth activations give better uncertainty.
     """
 
     def __init__(self, into: int, skip: int, out: int) -> None:
@@ -46,11 +46,10 @@ class Up(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Five steps up, each of which gives some bases, with dropout after each if wanted."""
+    """Five upsampling steps, each with its own bases."""
 
-    def __init__(self, channels: tuple[int, ...], skip: int = 0, dropout: float = 0.0) -> None:
+    def __init__(self, channels: tuple[int, ...], skip: int = 0) -> None:
         super().__init__()
-        self.dropout = nn.Dropout2d(dropout)
         skips = (*channels[-2::-1], skip)  # from the second deepest up
         inputs = (channels[-1], *WIDTHS[:-1])
         self.up = nn.ModuleList(Up(*sizes) for sizes in zip(inputs, skips, WIDTHS, strict=True))
@@ -64,11 +63,15 @@ class Decoder(nn.Module):
     ) -> list[Float[Tensor, "b _ _ _"]]:
         """Bases at strides 16, 8, 4, 2 and 1 from features at strides 2, 4, 8, 16 and 32.
 
-        `skip` is joined at full size.
+        `skip` joins at full size.
         """
         x, found = features[-1], []
         for up, basis, side in zip(self.up, self.bases, [*features[-2::-1], skip], strict=True):
             target = size if side is None else (side.shape[2], side.shape[3])
-            x = self.dropout(up(x, target, side))
+            x = self.after_step(up(x, target, side))
             found.append(basis(x))
         return found
+
+    def after_step(self, x: Tensor) -> Tensor:
+        """Hook for subclasses: changes the features of a step before they are used."""
+        return x

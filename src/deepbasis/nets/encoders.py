@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Image encoders with torchvision's parameter names, so that its published weights fit.
+"""Image encoders with torchvision's parameter names, so that its published weights can be loaded.
 
-Each gives feature maps at strides 2, 4, 8, 16 and 32; `channels` are their widths. `stem` makes the
-first of them, `rest` the others, so that something may be fused in between.
+Each returns feature maps at strides 2, 4, 8, 16 and 32 with `channels` channels. `stem` computes
+the first of them and `rest` the others, so that other features can be fused in between.
 
 Sandler et al., MobileNetV2 (2018), table 2; He et al., Deep Residual Learning (2016), table 1.
 """
@@ -14,19 +14,20 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from deepbasis.data.limits import reading
 from deepbasis.shapes import Float
 
 
 def conv_norm_act(
     into: int, out: int, size: int, stride: int = 1, groups: int = 1
 ) -> nn.Sequential:
-    """Convolution, batch norm and ReLU6, as MobileNetV2 has them everywhere."""
+    """Convolution, batch norm and ReLU6: the building block of MobileNetV2."""
     conv = nn.Conv2d(into, out, size, stride, size // 2, groups=groups, bias=False)
     return nn.Sequential(conv, nn.BatchNorm2d(out), nn.ReLU6(inplace=True))
 
 
 class InvertedResidual(nn.Module):
-    """Widen, filter each channel, narrow; with a shortcut where the size stays."""
+    """Expansion, depthwise convolution, projection; with a shortcut if the size stays the same."""
 
     def __init__(self, into: int, out: int, stride: int, expand: int) -> None:
         super().__init__()
@@ -82,7 +83,7 @@ class MobileNetV2(nn.Module):
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions around a shortcut."""
+    """Two 3x3 convolutions with a shortcut."""
 
     def __init__(self, into: int, out: int, stride: int) -> None:
         super().__init__()
@@ -144,45 +145,49 @@ ENCODERS: dict[str, type[MobileNetV2] | type[ResNet34]] = {
 
 
 def load_encoder_weights(encoder: Encoder, path: Path) -> None:
-    """Load published weights: a .safetensors file, or torchvision's .pth, of which no code is run.
+    """Load published weights, a .safetensors or .pth file. No code in it is executed.
 
-    What only a classifier needs is passed over; any other name that does not fit is an error.
+    Weights of the classifier are ignored; any other unknown or missing name is an error.
     """
     state = {k: v for k, v in read_state(path).items() if not k.startswith(encoder.unused)}
     own = encoder.state_dict()
-    # Files differ in whether they keep batch norm's counters, which change nothing here.
+    # Some files contain batch norm's counters, which are not used here.
     counters = {k for k in own if k.endswith("num_batches_tracked")}
     missing, extra = sorted(own.keys() - state.keys() - counters), sorted(state.keys() - own.keys())
     if missing or extra:
         kind = type(encoder).__name__
         raise ValueError(
-            f"{path} is not a {kind}: {_some('it lacks', missing)}{_some('it brings', extra)}"
+            f"{path} is not a {kind}: {_some('it lacks', missing)}{_some('it also has', extra)}"
             "choose the encoder that the file was made for"
         )
     for name, value in state.items():
         if value.shape != own[name].shape:
             raise ValueError(
                 f"{path}: {name} is {list(value.shape)}, but {type(encoder).__name__} has "
-                f"{list(own[name].shape)}; is it of another width?"
+                f"{list(own[name].shape)}; does it have another width?"
             )
     encoder.load_state_dict(state, strict=False)
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """Tensors of a file by name."""
+    """Read the tensors of a file by name."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}; check --encoder-weights")
-    if path.suffix == ".safetensors":
-        from safetensors.torch import load_file
+    with reading(path, "the weights of an encoder"):
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
 
-        return dict(load_file(path))
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except UnpicklingError as error:
-        raise ValueError(f"{path} holds more than tensors, so it was not loaded") from error
-    if not isinstance(state, dict):
-        raise ValueError(f"{path} holds a {type(state).__name__}, not a state dict")
-    return state
+            return dict(load_file(path))
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except UnpicklingError as error:
+            raise ValueError("it holds more than tensors, so it was not loaded") from error
+        if not isinstance(state, dict):
+            raise ValueError(f"it holds a {type(state).__name__}, not a state dict")
+        for name, value in state.items():
+            if not isinstance(name, str) or not isinstance(value, Tensor):
+                raise ValueError(f"{str(name)[:50]!r} in it is a {type(value).__name__}")
+        return state
 
 
 def _some(verb: str, names: list[str]) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that a training needs to go on after a stop, in one file that is never half-written."""
+"""All that a training needs to resume after a stop, in one file that is never half-written."""
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -9,16 +9,14 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from deepbasis.model import load_tensors, save_tensors
-from deepbasis.networks import Network
-from deepbasis.train.config import TrainConfig
+from deepbasis.data.tensors import load_tensors, save_tensors
+from deepbasis.nets import DepthNetwork
 
-# Settings that may change when a training goes on: where and with what help it runs, and what
+# Settings that may change when a training is resumed: where and with what help it runs, and what
 # helps one that failed. (A step must take as many frames as before, on however many processes.)
 FREE = {
-    "out", "preset", "root", "cache", "devices", "nodes", "accelerator", "workers",
-    "checkpoint_minutes", "panel_minutes", "resume", "init", "encoder_weights", "errors", "lr",
-    "clip",
+    "out", "root", "cache", "devices", "nodes", "accelerator", "workers", "checkpoint_minutes",
+    "panel_minutes", "resume", "init_from", "encoder_weights", "errors", "lr", "clip",
 }  # fmt: skip
 
 
@@ -27,15 +25,15 @@ class State:
     """How far a training is."""
 
     step: int = 0
-    """Steps done, over all trainings of the method."""
+    """Steps done."""
     losses: list[float] = field(default_factory=list)
     """Mean loss of every epoch that is over."""
     running: float = 0.0
     """Sum of the losses of this epoch's steps."""
-    members: list[float] = field(default_factory=list)
-    """Held-back loss of every member of the ensemble that is done."""
-    watched: list[tuple[float, ...]] = field(default_factory=list)
-    """RMSE in metres of some training and some test frames after every epoch, if wanted."""
+    val_losses: list[float] = field(default_factory=list)
+    """Loss of the validation frames after every epoch."""
+    evaluated: list[tuple[float, ...]] = field(default_factory=list)
+    """RMSE in metres of some training and some test frames after every epoch, if asked for."""
 
     def add(self, loss: float, steps_per_epoch: int) -> None:
         """Count a step."""
@@ -47,7 +45,7 @@ class State:
 
 
 def save_checkpoint(
-    path: Path, network: Network, adam: Optimizer, state: State, settings: dict[str, Any]
+    path: Path, network: DepthNetwork, adam: Optimizer, state: State, settings: dict[str, Any]
 ) -> None:
     """Write network, optimiser and state; whatever happens, the last good file stays."""
     tensors = {f"network.{name}": tensor for name, tensor in network.state_dict().items()}
@@ -56,22 +54,21 @@ def save_checkpoint(
     try:
         save_tensors(path, tensors, {"state": asdict(state), "settings": settings})
     except OSError as error:
-        kept = "the checkpoint of before is still there" if path.exists() else "none was kept"
+        kept = "the previous checkpoint is intact" if path.exists() else "there is no earlier one"
         raise OSError(
-            f"cannot write the checkpoint {path} at step {state.step} ({error}); {kept}, "
-            "so make room and go on with --resume"
+            f"cannot write the checkpoint {path} at step {state.step} ({error}); {kept}; free some "
+            "disk space and continue with --resume"
         ) from error
 
 
 def load_checkpoint(
-    path: Path, network: Network, adam: Optimizer, settings: dict[str, Any]
+    path: Path, network: DepthNetwork, adam: Optimizer, settings: dict[str, Any]
 ) -> State:
-    """Restore network and optimiser in place; the settings must be those of before."""
+    """Restore network and optimiser in place; the settings must be the same as before."""
     tensors, header = load_tensors(path)
     if "state" not in header:
         raise ValueError(f"{path} is not the checkpoint of a training")
-    # What has become a setting since had its default before.
-    before = asdict(TrainConfig()) | header["settings"]
+    before = header["settings"]
     changed = [name for name in settings if name not in FREE and settings[name] != before.get(name)]
     if changed:
         told = ", ".join(f"{name} was {before.get(name)!r}" for name in changed)

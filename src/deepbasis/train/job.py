@@ -2,77 +2,113 @@
 """One training with all it needs: processes, settings, frames and files."""
 
 import json
+import math
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from lightning_fabric import Fabric
 
 from deepbasis import latent
-from deepbasis.data.sample import Frames, seeded
-from deepbasis.data.sources import Joined, Remembered, Source, evenly, fingerprint, hold_back
-from deepbasis.layer import BasisFit
-from deepbasis.methods import METHODS
-from deepbasis.model import Completer, load_tensors
-from deepbasis.nets import BasisNet, load_encoder_weights
-from deepbasis.networks import Architecture, Network, new_network
+from deepbasis.data.sample import COLOUR_JITTER, Frames, seeded
+from deepbasis.data.sources import CachedFrames, Concat, Source, fingerprint, hold_back, subsample
+from deepbasis.data.tensors import load_tensors
+from deepbasis.data.training import TrainingSet
+from deepbasis.model import Completer
+from deepbasis.nets import Architecture, DepthNetwork, Network, load_encoder_weights
 from deepbasis.train.config import TrainConfig
-from deepbasis.train.schedule import Schedule
 
-# Frames whose mean log depth is where a convolution's prediction starts.
+# Frames whose mean log depth is where a network's prediction may start.
 START_FRAMES = 50
+# Share of the steps in which the learning rate rises.
+WARM_UP = 0.1
 
 
 @dataclass(frozen=True)
 class Job:
-    """What does not change during a training."""
+    """What does not change during a training. Other kinds of training are subclasses."""
 
+    program: ClassVar[str] = "deepbasis"
+    """Command that started it, for `run.json`."""
     fabric: Fabric
     config: TrainConfig
-    schedule: Schedule
     frames: Frames
-    held: Frames
-    watched: tuple[Frames, Frames] | None
-    """Training and test frames whose RMSE is measured after each epoch, if wanted."""
+    val_frames: Frames
+    eval_frames: tuple[Frames, Frames] | None
+    """Training and test frames whose RMSE is measured after each epoch, if asked for."""
     settings: dict[str, Any]
     """The configuration as JSON, with the fingerprint of the frames."""
+    steps_per_epoch: int
 
     @property
     def checkpoint(self) -> Path:
-        """File to go on from."""
+        """File to resume from."""
         return self.config.out / "checkpoint.safetensors"
 
     @property
     def model(self) -> Path:
-        """File to use in the end."""
+        """File of the trained model."""
         return self.config.out / "model.safetensors"
 
-    def member(self, number: int) -> Path:
-        """File of one network of an ensemble."""
-        return self.config.out / f"member-{number}.safetensors"
+    @property
+    def steps(self) -> int:
+        """Steps of the whole training."""
+        return self.steps_per_epoch * self.config.epochs
 
     @property
     def architecture(self) -> Architecture:
-        """Of the networks."""
+        """Of the network."""
         config = self.config
-        errors = config.errors if config.on_bases else "independent"
-        return Architecture(
-            config.method, config.encoder, config.depth_input, config.normalisation, errors,
-            config.width,
-        )  # fmt: skip
+        return Architecture(config.encoder, config.normalisation, config.errors)
 
-    def last_good(self) -> str:
-        """What a user who is told of a failure can go back to."""
+    @property
+    def loss_options(self) -> dict[str, Any]:
+        """Options of the network's loss."""
+        config = self.config
+        return {
+            "few_points_weight": config.few_points_weight,
+            "mixed_precision": config.mixed_precision,
+        }
+
+    def rate(self, step: int) -> float:
+        """Learning rate of a step: it rises linearly, then falls as a cosine."""
+        rise = max(1.0, WARM_UP * self.steps)
+        if step < rise:
+            return self.config.lr * (step + 1) / (rise + 1)
+        share = (step - rise) / max(1.0, self.steps - rise)
+        return self.config.lr / 2 * (math.cos(math.pi * share) + 1)
+
+    def training_set(self, frames: Frames, epoch: int = 0, jitter: float = COLOUR_JITTER) -> Any:
+        """Frames as the training draws them in an epoch."""
+        return TrainingSet(frames, self.config.fit_points, self.config.seed, epoch, jitter)
+
+    def new_network(self) -> DepthNetwork:
+        """A new network, the same for the same seed."""
+        config = self.config
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seeded(config.seed, 0).initial_seed())
+            network = Network(self.architecture)
+        if config.encoder_weights is not None:
+            load_encoder_weights(network.bases.encoder, config.encoder_weights)
+        if config.init_from is not None:
+            start_from(network, config.init_from)
+        return network
+
+    def after_step(self, step: int, network: DepthNetwork) -> None:
+        """Called after every step; for subclasses."""
+
+    def last_checkpoint(self) -> str:
+        """What a user who is told of a failure can resume from."""
         if not self.checkpoint.exists():
             return "no checkpoint was written yet"
         step = load_tensors(self.checkpoint)[1]["state"]["step"]
         return f"{self.checkpoint} holds step {step}"
 
 
-def make_job(config: TrainConfig) -> Job:
-    """Start the processes, open the frames and look whether all fits together."""
+def make_job(config: TrainConfig, kind: type[Job] = Job) -> Job:
+    """Start the processes, open the frames and check that all fits together."""
     config.check()
     processes = config.devices * config.nodes
     found = int(os.environ.get("WORLD_SIZE", processes))
@@ -90,8 +126,7 @@ def make_job(config: TrainConfig) -> Job:
     )
     fabric.launch()
     _check_folder(config, fabric)
-    frames, held = _open_frames(config)
-    watched = _open_watched(config, frames)
+    frames, val_frames = _open_frames(config)
     in_a_step = config.batch * config.accumulate * fabric.world_size
     if len(frames) < in_a_step:
         raise ValueError(
@@ -100,52 +135,41 @@ def make_job(config: TrainConfig) -> Job:
         )
     config.out.mkdir(parents=True, exist_ok=True)
     settings = json.loads(json.dumps(asdict(config), default=str))
-    settings |= {"split": fingerprint(frames), "held_back_split": fingerprint(held)}
+    settings |= {"split": fingerprint(frames), "val_split": fingerprint(val_frames)}
     settings["frames_in_a_step"] = in_a_step
-    schedule = Schedule(config, len(frames) // in_a_step)
-    return Job(fabric, config, schedule, frames, held, watched, settings)
+    eval_frames = _open_eval_frames(config, frames)
+    steps = len(frames) // in_a_step
+    return kind(fabric, config, frames, val_frames, eval_frames, settings, steps)
 
 
-def make_network(job: Job, training: int) -> Network:
-    """A new network, the same for the same seed and number of training, as `train` starts it."""
-    config = job.config
-    seed = seeded(config.seed, training).initial_seed()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        network = new_network(job.architecture)
-    if config.encoder_weights is not None:
-        assert isinstance(network.bases, BasisNet)
-        load_encoder_weights(network.bases.encoder, config.encoder_weights)
-    if not METHODS[config.method].fits or not config.on_bases:
-        network.set_start(_mean_log_depth(job.frames))
-    if config.init is not None:
-        _start_from(network, config.init)
-    return network.to(job.fabric.device)
-
-
-def _start_from(network: Network, path: Path) -> None:
-    """Take over another model's basis network, and its kernel of local errors."""
+def start_from(network: Network, path: Path) -> None:
+    """Copy another model's basis network."""
     other = Completer.load(path)
     try:
-        network.bases.load_state_dict(other.networks[0].bases.state_dict())
+        network.bases.load_state_dict(other.network.bases.state_dict())
     except RuntimeError:
         raise ValueError(
-            f"--init {path} holds another network: {other.architecture}; choose the same encoder "
-            "and input"
+            f"--init-from {path} holds another network: {other.architecture}; choose the same "
+            "encoder"
         ) from None
-    if isinstance(network.last, BasisFit) and isinstance(other.networks[0].last, BasisFit):
-        network.last.local.copy_(other.networks[0].last.local)
+
+
+def mean_log_depth(frames: Frames) -> float:
+    """Mean log depth of some frames."""
+    step = max(1, len(frames) // START_FRAMES)
+    depths = [frames[index].depth for index in range(0, len(frames), step)]
+    return float(torch.cat([latent.to_latent(d[latent.is_valid(d)]) for d in depths]).mean())
 
 
 def _check_folder(config: TrainConfig, fabric: Fabric) -> None:
     there = (config.out / "checkpoint.safetensors").exists()
     if there and not config.resume:
         raise ValueError(
-            f"--out {config.out} holds a training already; go on with --resume, or name another "
-            "folder"
+            f"--out {config.out} holds a training already; continue it with --resume, or name "
+            "another folder"
         )
     if config.resume and not there:
-        raise ValueError(f"--resume: {config.out} holds no checkpoint to go on from")
+        raise ValueError(f"--resume: {config.out} holds no checkpoint to resume from")
     if fabric.is_global_zero:
         for part in config.out.glob(".*.part"):  # of a training that was killed while it wrote
             part.unlink(missing_ok=True)
@@ -153,34 +177,28 @@ def _check_folder(config: TrainConfig, fabric: Fabric) -> None:
 
 
 def _open_frames(config: TrainConfig) -> tuple[Frames, Frames]:
-    kept, held = hold_back(_remembered(_source(config).open("train"), config), config.held_back)
-    if config.also is None:
-        return kept, held
+    frames = _cached(_source(config).open("train"), config)
+    kept, val_frames = hold_back(frames, config.val_frames)
+    if config.mix_in is None:
+        return kept, val_frames
     height, width = kept[0].image.shape[1:]
-    more = Source(config.also, None, config.also_frames, (height, width), seed=config.seed)
-    return Joined(kept, _remembered(more.open("train"), config)), held
+    more = Source(config.mix_in, None, config.mix_in_frames, (height, width), seed=config.seed)
+    return Concat(kept, _cached(more.open("train"), config)), val_frames
 
 
 def _source(config: TrainConfig) -> Source:
     return Source(
-        config.data, config.root, config.frames, config.size, config.halvings, config.seed
+        config.data, config.root, config.frames, config.size, config.downscale, config.seed
     )
 
 
-def _open_watched(config: TrainConfig, frames: Frames) -> tuple[Frames, Frames] | None:
+def _open_eval_frames(config: TrainConfig, frames: Frames) -> tuple[Frames, Frames] | None:
     """As many training as test frames, evenly spread."""
-    if config.watch == 0:
+    if config.eval_frames == 0:
         return None
-    test = evenly(_source(config).open("test"), config.watch)
-    return evenly(frames, config.watch), _remembered(test, config)
+    test = subsample(_source(config).open("test"), config.eval_frames)
+    return subsample(frames, config.eval_frames), _cached(test, config)
 
 
-def _remembered(frames: Frames, config: TrainConfig) -> Frames:
-    return Remembered(frames, config.workers) if config.cache else frames
-
-
-def _mean_log_depth(frames: Frames) -> float:
-    """Mean log depth of some frames, evenly spread."""
-    step = max(1, len(frames) // START_FRAMES)
-    depths = [frames[index].depth for index in range(0, len(frames), step)]
-    return float(torch.cat([latent.to_latent(d[latent.measured(d)]) for d in depths]).mean())
+def _cached(frames: Frames, config: TrainConfig) -> Frames:
+    return CachedFrames(frames, config.workers) if config.cache else frames

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The training loop. Every step is a function of the settings and of its number, so that a training
-that was stopped anywhere goes on to the very same result.
+that was stopped anywhere is resumed to the very same result.
 """
 
 import math
@@ -13,16 +13,16 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from deepbasis.data.sample import seeded
-from deepbasis.data.training import Item, TrainingSet, batches, collate
-from deepbasis.model import save_tensors
-from deepbasis.networks import Network
+from deepbasis import latent, metrics
+from deepbasis.calibrate.measure import gather_rows, share
+from deepbasis.data.sample import Frames, seeded
+from deepbasis.data.training import batches, collate
+from deepbasis.nets import DepthNetwork
 from deepbasis.train.checkpoint import State, load_checkpoint, save_checkpoint
-from deepbasis.train.job import Job, make_network
-from deepbasis.train.loss import Loss
-from deepbasis.train.measure import gather_rows, watch
+from deepbasis.train.job import Job
 from deepbasis.train.record import Record
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -53,7 +53,7 @@ class Stop:
 
 
 @contextmanager
-def deaf() -> Iterator[None]:
+def block_signals() -> Iterator[None]:
     """Processes started in here never hear the signals; this one hears them afterwards.
 
     A worker that ended by itself would take the step that is being computed with it.
@@ -65,33 +65,41 @@ def deaf() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def run(job: Job, record: Record) -> State:
-    """Train until the schedule is over or somebody stops it; every member is in a file then."""
-    schedule, network, config = job.schedule, make_network(job, 0), job.config
+class LossModule(nn.Module):
+    """A network's loss as a module, so that several processes can share its forward pass."""
+
+    def __init__(self, network: DepthNetwork, options: dict[str, Any]) -> None:
+        super().__init__()
+        self.network, self.options = network, options
+
+    def forward(self, item: Any) -> Tensor:
+        """Loss of each image of a batch."""
+        return self.network.loss(item, **self.options)
+
+
+def run(job: Job, record: Record) -> tuple[DepthNetwork, State]:
+    """Train until all steps are done or somebody stops it."""
+    config, network = job.config, job.new_network().to(job.fabric.device)
     adam = torch.optim.Adam(network.parameters(), config.lr, fused=True)
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a fifth faster
-    loss_of = Loss(network, mixed=config.mixed_precision, few=config.few, through=config.through)
-    module, optimiser = job.fabric.setup(loss_of, adam)
+    module, optimiser = job.fabric.setup(LossModule(network, job.loss_options), adam)
     state, saved = State(), time.monotonic()
     if config.resume:
         state = load_checkpoint(job.checkpoint, network, adam, job.settings)
     with Stop() as stop:
-        while state.step < schedule.total:
-            if schedule.starts_training(state.step) and state.step > 0:
-                fresh = make_network(job, schedule.training(state.step))
-                network.load_state_dict(fresh.state_dict())
-                adam.state.clear()
-            for group in load(job, *divmod(state.step, schedule.steps_per_epoch)):
-                rate, loss_of.side = schedule.rate(state.step), schedule.side(state.step)
+        while state.step < job.steps:
+            epoch, done = divmod(state.step, job.steps_per_epoch)
+            network.set_epoch(epoch, config.epochs)
+            for group in load(job, epoch, done):
+                rate = job.rate(state.step)
                 loss, norm = step(job, module, optimiser, group, state.step, rate)
                 loss, asked = share_with_all(job, loss, stop.signal)
-                state.add(loss, schedule.steps_per_epoch)
-                over = state.step % schedule.steps_per_epoch == 0
-                if over and job.watched is not None:
-                    state.watched.append(watch(job, network, job.watched))
-                record.step(state, loss, norm, rate, network, group[0])
-                if schedule.ends_member(state.step):
-                    keep_member(job, network, state)
+                state.add(loss, job.steps_per_epoch)
+                over = state.step % job.steps_per_epoch == 0
+                if over:
+                    look_back(job, network, state)
+                record.step(state, loss, norm, rate, network)
+                job.after_step(state.step, network)
                 minutes = (time.monotonic() - saved) / 60
                 if asked or over or minutes > config.checkpoint_minutes:
                     if job.fabric.is_global_zero:
@@ -100,13 +108,21 @@ def run(job: Job, record: Record) -> State:
                 if asked:
                     job.fabric.barrier()  # nobody leaves before all is saved
                     raise Stopped(
-                        f"stopped at step {state.step} of {schedule.total}; all is saved in "
-                        f"{job.checkpoint}, go on with --resume"
+                        f"stopped at step {state.step} of {job.steps}; all is saved in "
+                        f"{job.checkpoint}, continue with --resume"
                         if job.fabric.is_global_zero
                         else "",
                         asked,
                     )
-    return state
+    return network, state
+
+
+def look_back(job: Job, network: DepthNetwork, state: State) -> None:
+    """After an epoch: the loss of the validation frames, and errors of others if asked for."""
+    if len(job.val_frames):
+        state.val_losses.append(validation_loss(job, network))
+    if job.eval_frames is not None:
+        state.evaluated.append(evaluate(job, network, job.eval_frames))
 
 
 def share_with_all(job: Job, loss: float, heard: int) -> tuple[float, int]:
@@ -118,32 +134,29 @@ def share_with_all(job: Job, loss: float, heard: int) -> tuple[float, int]:
     return float(rows[:, 0].mean()), int(rows[:, 1].max())
 
 
-def load(job: Job, epoch: int, done: int) -> Iterator[list[Item]]:
+def load(job: Job, epoch: int, done: int) -> Iterator[list[Any]]:
     """Batches of the rest of an epoch, as many at a time as a step takes."""
     config, fabric = job.config, job.fabric
-    frames = TrainingSet(
-        job.frames, config.input_points, config.fit_points, config.input_drop,
-        config.depth_input, config.seed, epoch, config.jitter,
-    )  # fmt: skip
+    frames = job.training_set(job.frames, epoch, config.jitter)
     order = batches(
         len(frames), config.batch, seed=config.seed, epoch=epoch, rank=fabric.global_rank,
         ranks=fabric.world_size, skip=done * config.accumulate,
     )  # fmt: skip
-    with deaf():
+    with block_signals():
         loader = iter(
             DataLoader(
-                frames,  # type: ignore[arg-type]
+                frames,
                 batch_sampler=list(order),
                 num_workers=config.workers,
                 collate_fn=collate,
             )
         )
-    for _ in range(done, job.schedule.steps_per_epoch):
+    for _ in range(done, job.steps_per_epoch):
         yield list(islice(loader, config.accumulate))
 
 
 def step(
-    job: Job, module: Any, optimiser: Any, group: list[Item], number: int, rate: float
+    job: Job, module: Any, optimiser: Any, group: list[Any], number: int, rate: float
 ) -> tuple[float, float]:
     """One step of the optimiser: the mean loss of its batches, and the gradient's norm."""
     fabric = job.fabric
@@ -159,7 +172,8 @@ def step(
                 loss = module(fabric.to_device(item)).mean() / len(group)
             except ValueError as error:
                 raise ValueError(
-                    f"{error} (step {number}, frames {', '.join(item.name)}); {job.last_good()}"
+                    f"{error} (step {number}, frames {', '.join(item.name)}); "
+                    f"{job.last_checkpoint()}"
                 ) from error
             fabric.backward(loss)
         total += float(loss.detach())
@@ -171,33 +185,40 @@ def step(
         names = ", ".join(name for item in group for name in item.name)
         raise ValueError(
             f"the loss is {total:.4g} and its gradient {float(norm):.4g} at step {number} (frames "
-            f"{names}); {job.last_good()}; look at these frames, or lower --lr {job.config.lr:g}"
+            f"{names}); {job.last_checkpoint()}; look at these frames, or lower --lr "
+            f"{job.config.lr:g}"
         )
     optimiser.step()
     return total, float(norm)
 
 
 @torch.no_grad()
-def held_back_loss(job: Job, loss: Loss) -> float:
-    """Mean loss over the frames that are not trained on; infinite if there are none."""
-    config = job.config
-    frames = TrainingSet(
-        job.held, config.input_points, config.fit_points, 0.0, config.depth_input, config.seed
-    )
-    loss.network.eval()
-    loss.network.last.train()  # the fit stays the one of training
+def validation_loss(job: Job, network: DepthNetwork) -> float:
+    """Mean loss over the validation frames, by the maximum-likelihood fit of training."""
+    network.eval()
+    items = job.training_set(job.val_frames, jitter=0.0)
     losses = [
-        loss(job.fabric.to_device(item))
-        for item in DataLoader(frames, config.batch)  # type: ignore[arg-type]
+        network.loss(job.fabric.to_device(collate([items[index]])))
+        for index in share(len(items), job.fabric)
     ]
-    loss.network.train()
-    return float(torch.cat(losses).mean()) if losses else math.inf
+    network.train()
+    rows = torch.cat([torch.zeros(0, device=job.fabric.device), *losses])
+    return float(gather_rows(job.fabric, rows).mean())
 
 
-def keep_member(job: Job, network: Network, state: State) -> None:
-    """Write a finished network to a file of its own."""
-    loss = math.inf
-    if job.fabric.is_global_zero:
-        loss = held_back_loss(job, Loss(network))
-        save_tensors(job.member(len(state.members)), network.state_dict(), {"loss": loss})
-    state.members.append(job.fabric.broadcast(loss))
+@torch.no_grad()
+def evaluate(job: Job, network: DepthNetwork, parts: tuple[Frames, Frames]) -> tuple[float, ...]:
+    """Mean RMSE in metres of the frames of each part, by a network that is still in training."""
+    network.eval()
+    found = []
+    for frames in parts:
+        items = job.training_set(frames, jitter=0.0)
+        errors = []
+        for index in share(len(items), job.fabric):
+            item = job.fabric.to_device(collate([items[index]]))
+            depth = latent.to_depth(network.predict_in_training(item))
+            errors.append([metrics.rmse(depth, item.depth)])
+        rows = torch.tensor(errors, dtype=torch.float64).view(-1, 1)
+        found.append(float(gather_rows(job.fabric, rows).mean()))
+    network.train()
+    return tuple(found)

@@ -3,6 +3,7 @@
 
 from pathlib import Path
 
+from deepbasis.nets import Network
 from deepbasis.train.config import TrainConfig
 from deepbasis.train.finish import finish
 from deepbasis.train.job import make_job
@@ -15,8 +16,10 @@ def train(config: TrainConfig) -> Path:
     """Train, learn the prior, calibrate; returns the model's file."""
     job = make_job(config)
     with Record(job) as record:
-        model = finish(job, run(job, record))
+        network, state = run(job, record)
+        assert isinstance(network, Network)
+        model = finish(job, network, state)
         record.finish(model.card.metrics)
     if job.fabric.is_global_zero:
-        print_report(job.model)
+        print_report(model.card.metrics, job.model)
     return job.model

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Procedural worlds: endless seeded scenes with exact depth, and nothing to download.
+"""Procedural worlds: any number of rendered scenes with exact depth, without a download.
 
 `rooms` are indoor scenes, 0.4 to 10 m; `roads` are driving scenes to 80 m, in the variants of
-Virtual KITTI 2. A frame is a function of world, variant, seed and number alone.
+Virtual KITTI 2. A frame depends on world, variant, seed and index only.
 """
 
 import io
@@ -19,22 +19,22 @@ from deepbasis.data.worlds import roads, rooms
 from deepbasis.data.worlds.photo import develop, let_it_rain
 from deepbasis.data.worlds.render import Tracer, trace
 from deepbasis.data.worlds.scene import Camera, Reach
-from deepbasis.data.worlds.shapes import Array
+from deepbasis.data.worlds.solids import Array
 
 DEFAULT_SIZE = {"rooms": (240, 320), "roads": (160, 512)}
-# Frames taken in one street, some metres apart, since building it takes as long as a frame.
+# Frames per street, some metres apart, since building a street takes as long as a frame.
 FRAMES_A_STREET = 4
 METRES_A_FRAME = 7.0
-# A view is taken again if more than this share of it is nearer than the sensor measures.
+# Another view is tried if more than this share is nearer than the sensor's range.
 TOO_NEAR = 0.03
 TRIES = 5
-# Metres to the next try in a street: a car is passed in two.
+# Metres to the next view that is tried in a street: two of them pass a car.
 METRES_A_TRY = 3.0
 
 
 @dataclass(frozen=True)
 class Rendering:
-    """A frame before it is a sample: the JPEG that the camera wrote, and exact depth, h w."""
+    """A rendered frame: the image as JPEG, and exact depth, h w."""
 
     jpeg: bytes
     depth: Array
@@ -71,11 +71,11 @@ class Worlds:
         return self.count
 
     def name(self, index: int) -> str:
-        """World, variant, seed and number: all that a frame depends on."""
+        """World, variant, seed and index, which determine the frame."""
         return f"{self.world}-{self.variant}-{self.seed}-{index:06d}"
 
     def render(self, index: int) -> Rendering:
-        """Make one frame."""
+        """Render one frame."""
         if not 0 <= index < self.count:
             raise IndexError(f"frame {index} of {self.count}")
         size = self.size or DEFAULT_SIZE[self.world]
@@ -91,12 +91,12 @@ class Worlds:
 
 
 def variants(world: str) -> tuple[str, ...]:
-    """Variants that a world has."""
+    """Variants of a world."""
     return tuple(roads.VARIANTS) if world == "roads" else ("clone",)
 
 
 def render_room(seed: int, index: int, size: tuple[int, int], variant: str = "clone") -> Rendering:
-    """A room of its own for every frame."""
+    """Render a room; each frame has its own."""
     rng = np.random.default_rng([1, seed, index])
     room = rooms.make_room(rng)
     views = (rooms.hold_camera(room, rng) for _ in range(TRIES))
@@ -111,7 +111,7 @@ def _street(seed: int, number: int) -> tuple[roads.Street, Tracer]:
 
 
 def render_road(seed: int, index: int, size: tuple[int, int], variant: str = "clone") -> Rendering:
-    """A few frames along each street."""
+    """Render a frame of a street; several frames share one street."""
     street, tracer = _street(seed, index // FRAMES_A_STREET)
     weather = roads.VARIANTS[variant]
     rng = np.random.default_rng([3, seed, index])
@@ -129,7 +129,7 @@ def first_free_view(
     rng: np.random.Generator,
     reach: Reach,
 ) -> tuple[Camera, Array, Array]:
-    """The first of some views in which nothing is too near, or the last; its image and depth."""
+    """The first view in which nothing is too near, or the last one; with image and depth."""
     for camera in views:
         image, depth = trace(tracer, camera, size, rng)
         if (depth < reach.nearest).mean() < TOO_NEAR and np.median(depth) > reach.typical:
@@ -139,7 +139,7 @@ def first_free_view(
 
 
 def take(camera: Camera, image: Array, depth: Array, rng: np.random.Generator) -> Rendering:
-    """Develop a linear image and compress it."""
+    """Convert a linear image to JPEG, as a camera does."""
     pixels = develop(image, rng, exposure=rng.uniform(0.45, 0.75), grain=rng.uniform(0.003, 0.02))
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "JPEG", quality=int(rng.integers(75, 96)))

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write rendered frames to a folder that the `Folder` reader reads back."""
+"""Write rendered frames to a folder, in the layout of the `Folder` reader."""
 
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 
-from deepbasis.data.files import whole
+from deepbasis.data.files import atomic_write
 from deepbasis.data.formats import write_depth_png
 from deepbasis.data.worlds import FRAMES_A_STREET, Worlds
 from deepbasis.data.worlds.render import import_embree
@@ -26,15 +26,15 @@ def frame_paths(out: Path, index: int) -> tuple[Path, Path, Path]:
 
 
 def write_frame(frames: Worlds, index: int, out: Path) -> None:
-    """Render one frame, unless it is there."""
+    """Render one frame, unless it exists."""
     camera, depth, image = frame_paths(out, index)
     if image.exists():
         return
     made = frames.render(index)
-    with whole(camera) as file:
+    with atomic_write(camera) as file:
         file.write((" ".join(f"{value:.6g}" for value in made.intrinsics) + "\n").encode())
     write_depth_png(depth, made.depth, DEPTH_SCALE[frames.world])
-    with whole(image) as file:
+    with atomic_write(image) as file:
         file.write(made.jpeg)
 
 
@@ -45,10 +45,10 @@ def write_frames(frames: Worlds, indices: list[int], out: Path) -> None:
 
 
 def export(frames: Worlds, out: Path, workers: int = 1) -> Iterator[int]:
-    """Write all frames that are not there yet; yields each one's number once it is.
+    """Write all frames that do not exist yet; yields the index of each frame when it exists.
 
-    It may be stopped at any moment and called again: what was written is kept and not made anew.
-    A folder that holds other frames (another world, seed, variant or size) is refused.
+    It can be interrupted and called again: existing frames are kept. A folder with other frames
+    (another world, seed, variant or size) is refused.
     """
     import_embree()
     _claim(frames, out)
@@ -68,11 +68,11 @@ def export(frames: Worlds, out: Path, workers: int = 1) -> Iterator[int]:
                 done.result()
                 yield from waiting[done]
         finally:
-            pool.shutdown(cancel_futures=True)  # whoever stops listening wants no more frames
+            pool.shutdown(cancel_futures=True)  # the caller wants no more frames
 
 
 def _claim(frames: Worlds, out: Path) -> None:
-    """Make the folders, and note what they hold."""
+    """Create the folders, with a note of their content."""
     size = frames.size or "default"
     text = f"{frames.world} {frames.variant} seed {frames.seed} size {size}\n"
     note = out / "world.txt"
@@ -84,5 +84,5 @@ def _claim(frames: Worlds, out: Path) -> None:
     for path in frame_paths(out, 0):
         path.parent.mkdir(parents=True, exist_ok=True)
     for path, content in ((note, text), (out / "scale.txt", f"{DEPTH_SCALE[frames.world]:g}\n")):
-        with whole(path) as file:
+        with atomic_write(path) as file:
             file.write(content.encode())

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deepbasis.data.worlds.shapes import Shape, box, cylinder, joined, lathe, sheet, sphere
+from deepbasis.data.worlds.solids import Shape, box, cylinder, joined, lathe, sheet, sphere
 from deepbasis.data.worlds.textures import Material
 
 Piece = list[tuple[Shape, Material]]

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to light between the scene and the file."""
+"""Camera effects: from linear light to an 8-bit image."""
 
 import numpy as np
 from scipy.ndimage import gaussian_filter
 
-from deepbasis.data.worlds.shapes import Array
+from deepbasis.data.worlds.solids import Array
 
 
 def develop(image: Array, rng: np.random.Generator, *, exposure: float, grain: float) -> Array:
-    """Linear image to 8 bits, as a cheap camera does it."""
+    """Convert a linear image to 8 bits like a simple camera."""
     height, width = image.shape[:2]
     image = image * exposure / (np.quantile(image.mean(-1), 0.85) + 1e-6)
     image = image * rng.uniform(0.9, 1.1, 3).astype(np.float32)  # white balance

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scene to image and exact depth: Embree casts the rays, numpy shades what they hit."""
+"""Rendering of image and exact depth: Embree traces the rays, numpy computes the shading."""
 
 from copy import copy
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 
 from deepbasis.data.worlds.scene import Camera, Scene
-from deepbasis.data.worlds.shapes import Array
+from deepbasis.data.worlds.solids import Array
 from deepbasis.data.worlds.textures import Palette
 
 # A shadow ray starts this far, in metres, from the surface it leaves.
@@ -28,7 +28,7 @@ OPENNESS_REACH = 0.8
 
 
 def import_embree() -> tuple[ModuleType, ModuleType]:
-    """The two parts of embreex that are used, or how to get them."""
+    """Import embreex, with a message on how to install it."""
     try:
         return import_module("embreex.mesh_construction"), import_module("embreex.rtcore_scene")
     except ModuleNotFoundError as error:
@@ -59,13 +59,13 @@ class Tracer:
         mesh_construction.TriangleMesh(self.embree, corners)
 
     def under(self, scene: Scene) -> "Tracer":
-        """The same shapes in other light and other materials, without building them anew."""
+        """The same shapes with other light and materials, without building them again."""
         other = copy(self)
         other.scene, other.palette = scene, Palette(scene.materials)
         return other
 
     def blocked(self, start: Array, ray: Array, reach: Array) -> Array:
-        """Whether something is met within `reach` of each ray's length."""
+        """Whether each ray hits something within `reach` times its length."""
         hit = self.embree.run(
             start.astype(np.float32, copy=False),
             ray.astype(np.float32, copy=False),
@@ -94,7 +94,7 @@ class Tracer:
 
 @dataclass(frozen=True)
 class Hits:
-    """What n rays met."""
+    """Surfaces that n rays hit."""
 
     met: Array
     distance: Array
@@ -153,7 +153,7 @@ def light_up(
 def shade(
     tracer: Tracer, start: Array, ray: Array, soft: tuple[Array, tuple[int, int]] | None = None
 ) -> tuple[Array, Hits]:
-    """Linear colour seen along each ray, and what it met.
+    """Linear colour seen along each ray, and the surface it hits.
 
     Soft light wants a direction for each ray (see `light_up`), and the size of the image that they
     make up: it is sampled with one ray a pixel, and then averaged along each surface.
@@ -206,7 +206,7 @@ def sky_colour(scene: Scene, ray: Array) -> Array:
 def trace(
     tracer: Tracer, camera: Camera, size: tuple[int, int], rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Linear image, h w 3, and z-depth, h w, infinite where nothing was met.
+    """Linear image, h w 3, and z-depth, h w, infinite where a ray hits nothing.
 
     Depth is that of the pixels' centres. Pixels on an edge get two more rays for their colour,
     as a lens would mix it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Endless driving scenes, and the variants of Virtual KITTI 2: other light, weather and camera.
+"""Driving scenes, in the variants of Virtual KITTI 2: other light, weather and camera.
 
 The street runs along y, from behind the camera to the horizon; it is built straight and then bent.
 A variant changes nothing of the scene itself.
@@ -13,7 +13,7 @@ import numpy as np
 from deepbasis.data.worlds.furniture import Piece, Rng
 from deepbasis.data.worlds.roadside import building, car, hedge, muted, pole, tree
 from deepbasis.data.worlds.scene import Camera, Light, Reach, Scene
-from deepbasis.data.worlds.shapes import Shape, joined, quad, sheet
+from deepbasis.data.worlds.solids import Shape, joined, quad, sheet
 from deepbasis.data.worlds.textures import Material
 
 REACH = Reach(nearest=1.0, farthest=80.0, typical=5.0)
@@ -79,7 +79,7 @@ def kerb(x: float, z: float) -> Shape:
 
 
 def put(scene: Scene, piece: Piece, x: float, y: float, turn: float = 0.0) -> None:
-    """Stand a piece in the street."""
+    """Place a piece in the street."""
     for shape, look in piece:
         scene.add(shape.turned(turn).moved(x, y), look)
 
@@ -178,7 +178,7 @@ def drive(scene: Scene, rng: Rng, half: float, lanes: int, own: float) -> None:
 
 
 def make_street(rng: Rng) -> Street:
-    """A whole street, and the car that films it."""
+    """Make a street, with a camera on a car."""
     scene = Scene()
     lanes = int(rng.choice([2, 2, 3, 4]))
     parking = 2.2

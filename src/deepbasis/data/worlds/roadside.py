@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands in a street. Each piece is a list of (shape, material) on z = 0 around the origin."""
+"""Objects in a street. Each piece is a list of (shape, material) on z = 0 around the origin."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -8,7 +8,7 @@ from math import pi
 import numpy as np
 
 from deepbasis.data.worlds.furniture import Piece, Rng, colour
-from deepbasis.data.worlds.shapes import Shape, box, cylinder, joined, lathe, prism, sheet, sphere
+from deepbasis.data.worlds.solids import Shape, box, cylinder, joined, lathe, prism, sheet, sphere
 from deepbasis.data.worlds.textures import Material, noise
 
 

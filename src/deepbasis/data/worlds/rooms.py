@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Endless indoor scenes: a room, what stands in it, its light, and somebody holding a camera."""
+"""Indoor scenes: a room, its furniture, its light, and a hand-held camera."""
 
 import numpy as np
 
 from deepbasis.data.worlds import furniture
 from deepbasis.data.worlds.furniture import Item, Rng, material, wood
 from deepbasis.data.worlds.scene import Camera, Light, Reach
-from deepbasis.data.worlds.shapes import box, cylinder
+from deepbasis.data.worlds.solids import box, cylinder
 from deepbasis.data.worlds.textures import Material
 from deepbasis.data.worlds.walls import Room, make_shell, to_wall
 
@@ -14,7 +14,7 @@ REACH = Reach(nearest=0.4, farthest=10.0, typical=0.9)
 
 
 def furnish(room: Room, rng: Rng) -> None:
-    """Put things along the walls, in the middle, on the tables, on the walls and on the floor."""
+    """Place objects along the walls, in the middle, on tables, on walls and on the floor."""
     for _ in range(int(rng.integers(3, 9))):
         item = furniture.BY_THE_WALL[int(rng.integers(len(furniture.BY_THE_WALL)))](rng)
         stand(room, item, int(rng.integers(4)), rng)
@@ -35,7 +35,7 @@ def furnish(room: Room, rng: Rng) -> None:
 
 
 def stand(room: Room, item: Item, side: int | None, rng: Rng) -> None:
-    """Find a free place for a piece, its back to a wall or anywhere; give up after ten tries."""
+    """Place a piece with its back to a wall, or anywhere; give up after ten tries."""
     for _ in range(10):
         turn = (
             rng.uniform(0, 2 * np.pi) if side is None else [np.pi, -np.pi / 2, 0, np.pi / 2][side]
@@ -58,7 +58,7 @@ def stand(room: Room, item: Item, side: int | None, rng: Rng) -> None:
 
 
 def load(room: Room, item: Item, at: tuple[float, float], turn: float, rng: Rng) -> None:
-    """Put things on top of a piece."""
+    """Place objects on top of a piece."""
     assert item.top is not None
     things = [furniture.clutter(rng) for _ in range(int(rng.integers(0, 7)))]
     if 0.6 < item.top < 0.9 and rng.random() < 0.5:
@@ -72,7 +72,7 @@ def load(room: Room, item: Item, at: tuple[float, float], turn: float, rng: Rng)
 
 
 def hang(room: Room, side: int, rng: Rng) -> None:
-    """Pictures, a shelf board or a screen on a wall."""
+    """Hang pictures on a wall."""
     length = room.width if side % 2 == 0 else room.depth
     for _ in range(int(rng.integers(0, 4))):
         w, h = rng.uniform(0.25, 1.0), rng.uniform(0.2, 0.8)
@@ -86,7 +86,7 @@ def hang(room: Room, side: int, rng: Rng) -> None:
 
 
 def light_up(room: Room, rng: Rng) -> None:
-    """Hang ceiling lamps until there are two to four lights, and let the walls give some back."""
+    """Add ceiling lamps, for two to four lights in all, and ambient light."""
     wanted = int(rng.integers(2, 5))
     del room.scene.lights[wanted - 1 :]
     for _ in range(max(1, wanted - len(room.scene.lights))):
@@ -105,7 +105,7 @@ def light_up(room: Room, rng: Rng) -> None:
 
 
 def make_room(rng: Rng) -> Room:
-    """A whole room."""
+    """Make a room with furniture and light."""
     room = Room(rng.uniform(2.4, 7.0), rng.uniform(2.4, 8.0), rng.uniform(2.3, 3.2))
     make_shell(room, rng)
     furnish(room, rng)
@@ -114,7 +114,7 @@ def make_room(rng: Rng) -> Room:
 
 
 def hold_camera(room: Room, rng: Rng) -> Camera:
-    """Somebody with a camera near the edge of the room, looking across it."""
+    """A hand-held camera near the edge of the room, looking across it."""
     x, y = rng.uniform(0.12, 0.88) * room.width, rng.uniform(0.1, 0.35) * room.depth
     if rng.random() < 0.5:
         y = room.depth - y

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What there is to see, and who looks. Metres and radians; x right, y forward, z up."""
+"""Scenes, lights and cameras. Metres and radians; x right, y forward, z up."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from deepbasis.data.worlds.shapes import Array, Shape
+from deepbasis.data.worlds.solids import Array, Shape
 from deepbasis.data.worlds.textures import Material
 
 
 class Reach(NamedTuple):
-    """Depths in metres: what the virtual sensor measures, and the least median of a free view."""
+    """Depths in metres: range of the virtual sensor, and smallest median of a usable view."""
 
     nearest: float
     farthest: float
@@ -62,7 +62,7 @@ class Camera:
 
 @dataclass
 class Scene:
-    """Shapes with their materials, and the light they stand in."""
+    """Shapes with their materials, and the light."""
 
     shapes: list[Shape] = field(default_factory=list)
     materials: list[Material] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Scene:
     ambient: tuple[float, float, float] = (0.3, 0.3, 0.3)
     sky: tuple[float, float, float] = (0.6, 0.75, 1.0)
     fog: float = 0.0
-    """Share of the sky's colour that each metre adds."""
+    """Share of the sky's colour that is added per metre."""
 
     def add(self, shape: Shape, material: Material) -> None:
         """Put a shape into the scene."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deepbasis.data.worlds.shapes import Array
+from deepbasis.data.worlds.solids import Array
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 from deepbasis.data.worlds import furniture
 from deepbasis.data.worlds.furniture import Item, Rng, colour, material, wood
 from deepbasis.data.worlds.scene import Light, Scene
-from deepbasis.data.worlds.shapes import Shape, box, cylinder, joined, quad, sheet
+from deepbasis.data.worlds.solids import Shape, box, cylinder, joined, quad, sheet
 from deepbasis.data.worlds.textures import Material
 
 # From x to x and from z to z, along a wall.
@@ -35,7 +35,7 @@ class Room:
         return inside and all(c < p or a > r or e < q or b > s for p, q, r, s in self.taken)
 
     def place(self, item: Item, x: float, y: float, turn: float, z: float = 0.0) -> None:
-        """Stand a piece somewhere."""
+        """Place a piece."""
         for shape, look in item.piece:
             self.scene.add(shape.turned(turn).moved(x, y, z), look)
 

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames with input points, and KITTI's submission file."""

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks on the basis network: a fit or a convolution, of bases that see the points or not."""
+
+import torch
+from torch import Tensor
+
+from deepbasis.calibrate import learn
+from deepbasis.data.sample import Frames
+from deepbasis.layer import Errors, Fitted, Observed, Prediction
+from deepbasis.nets import Architecture, BasisNet, Network
+from deepbasis.nets.network import l1, to_target
+from deepbasis.points import Points
+from deepbasis.shapes import Float, UInt8
+from deepbasis_paper.data.training import PaperItem
+from deepbasis_paper.networks.architecture import PaperArchitecture
+from deepbasis_paper.networks.basis import PaperBasisNet
+from deepbasis_paper.networks.fits import FittingNetwork
+from deepbasis_paper.networks.heads import ConvHead, laplace_nll
+from deepbasis_paper.networks.inputs import Direct, Given, PaperNetwork
+
+
+class RgbNetwork(Network, FittingNetwork):
+    """The library's network: bases of the image alone, and a fit."""
+
+    def answer(
+        self, given: Given, *, errors: Errors | None = None, huber: float | None = None
+    ) -> Fitted:
+        """Fit of the points."""
+        return Network.predictor(self, given.image)(given.points, errors=errors, huber=huber)
+
+    def calibrate(self, draw: learn.Draw, frames: Frames) -> dict[str, object]:
+        """Calibrate independent errors, find the kernel of correlated ones, and calibrate those."""
+        found = super().calibrate(draw, frames)
+        found |= learn.learn_kernel(draw, self, frames)
+        groups = learn.sample_pixels(draw, self, frames, "correlated")
+        return found | {"correlated": learn.calibrate(self.fit.error_model("correlated"), groups)}
+
+
+class RgbdNetwork(RgbNetwork):
+    """A fit of bases that see the points too, interpolated."""
+
+    predictor = PaperNetwork.predictor  # type: ignore[assignment]  # bases depend on the points
+
+    def make_bases(self, architecture: Architecture) -> PaperBasisNet:
+        """A new basis network that takes a scaffold."""
+        return PaperBasisNet(
+            architecture.encoder, normalisation=architecture.normalisation, depth_input=True
+        )
+
+    def answer(
+        self, given: Given, *, errors: Errors | None = None, huber: float | None = None
+    ) -> Fitted:
+        """Fit of the points."""
+        bases = self.bases(given.image, *given.scaffold)
+        observed = super().observe(given.image, given.points, bases)
+        return self.fit.fit_details(observed, errors=errors, huber=huber)
+
+    def observe(
+        self,
+        image: UInt8[Tensor, "b 3 h w"],
+        points: Points,
+        bases: list[Tensor] | None = None,
+    ) -> Observed:
+        """What the fit needs: the bases, made now from the points if they are not passed."""
+        if bases is None:
+            bases = self.bases(image, *Given(image, points).scaffold)
+        return super().observe(image, points, bases)
+
+    def bases_of(self, item: PaperItem) -> list[Tensor]:  # type: ignore[override]
+        """Bases of a training batch."""
+        return self.bases(item.image, item.scaffold, item.valid)
+
+
+class ConvNetwork(PaperNetwork):
+    """Log depth, and perhaps its variance, by a convolution of the bases."""
+
+    def __init__(self, architecture: PaperArchitecture) -> None:
+        super().__init__()
+        recipe = architecture.recipe
+        self.depth_input = architecture.input == "rgbd"
+        self.bases = PaperBasisNet(
+            architecture.encoder,
+            normalisation=architecture.normalisation,
+            depth_input=self.depth_input,
+            dropout=recipe.dropout,
+        )
+        self.head = ConvHead(BasisNet.channels, variance=recipe.variance)
+
+    def set_start(self, log_depth: float) -> None:
+        """Set the log depth that an untrained network predicts on average."""
+        self.head.set_start(log_depth)
+
+    def answer(
+        self, given: Given, *, errors: Errors | None = None, huber: float | None = None
+    ) -> Direct:
+        """Prediction of every pixel."""
+        filled = given.scaffold if self.depth_input else ()
+        mean, var = self.head(self.bases(given.image, *filled), given.size)
+        return Direct(Prediction(mean, torch.zeros_like(var), var), given.points.count)
+
+    def loss(self, item: PaperItem, *, mixed_precision: bool = False) -> Float[Tensor, "b"]:
+        """Laplace likelihood of log depth, or L1 if no variance is predicted."""
+        z, known = to_target(item)
+        mean, var = self._run(item, mixed_precision)
+        return laplace_nll(mean, var, z, known) if self.head.variance else l1(mean, z, known)
+
+    def predict_in_training(self, item: PaperItem) -> Float[Tensor, "b 1 h w"]:
+        """Log depth of a batch."""
+        return self._run(item, mixed_precision=False)[0]
+
+    def _run(self, item: PaperItem, mixed_precision: bool) -> tuple[Tensor, Tensor]:
+        filled = (item.scaffold, item.valid) if self.depth_input else ()
+        with torch.autocast(item.image.device.type, torch.bfloat16, enabled=mixed_precision):
+            bases = self.bases(item.image, *filled)
+        bases = [basis.to(item.depth.dtype) for basis in bases]
+        return self.head(bases, (item.depth.shape[2], item.depth.shape[3]))

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of a reproduction; nothing heavy is imported, so that `--help` is quick."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from deepbasis.options import options
+
+Target = Literal[
+    "noise-term", "worlds", "mid", "low", "sparsity", "curves", "bounds", "shift", "nees", "prior",
+    "runtime", "qualitative", "variances", "neighbours", "showcase", "enet",
+]  # fmt: skip
+
+
+@options
+@dataclass(frozen=True)
+class Plan:
+    """What the trainings of one reproduction have in common."""
+
+    data: Literal["nyu", "vkitti2", "kitti", "rooms", "roads"] = "rooms"
+    """Data set. rooms and roads are rendered."""
+    root: Path | None = None
+    """Folder of the data set, or NYU's .mat file."""
+    frames: int | None = None
+    """Use only this many frames; for rooms and roads, render this many (default 100)."""
+    size: tuple[int, int] | None = None
+    """Height and width of rendered frames."""
+    downscale: int = 1
+    """Reduce height and width by this factor, a power of 2; nyu starts at 224 x 304, the others at
+    full size."""
+    epochs: int | None = None
+    """Epochs of fits; other methods train half as long again. By default the paper's 20 and 30 with
+    its schedule; with another number the learning rate is one cosine."""
+    seeds: int = 1
+    """Train everything this many times; tables then show mean and standard deviation."""
+    encoder_weights: Path | None = None
+    """Pretrained MobileNetV2 with torchvision's parameter names, for colours from -1 to 1."""
+    runs: Path = Path("runs")
+    """Folder of the trainings; finished ones are used again."""
+    out: Path = Path()
+    """Folder to write pages and figures to."""
+    seed: int = 0
+    """Another seed draws other points."""
+    no_train: bool = False
+    """Train nothing: the page lists what is missing, with the commands that train it."""
+    shift_root: Path | None = None
+    """Of shift: frames of another domain. With --data rooms it is NYU, with roads and vkitti2
+    KITTI, with nyu and kitti any folder of rgb/ and depth/."""
+    width: int = 16
+    """Of enet: channels at full size; the paper has 32."""
+    with_images: bool = False
+    """Of qualitative and showcase: also draw photographs and ground truth of real data sets."""
+
+    @property
+    def val_frames(self) -> int:
+        """Training frames for calibration: 64, or an eighth of few."""
+        few = 100 if self.data in ("rooms", "roads") else None
+        count = self.frames or few
+        return 64 if count is None else min(64, count // 8)

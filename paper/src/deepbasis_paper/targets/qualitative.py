@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Maps of depth, std and error of every method, side by side."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from deepbasis import latent
+from deepbasis.data.sample import Sample
+from deepbasis.evaluation import Answer
+from deepbasis.plots import rows_of, show_points
+from deepbasis.shapes import Float
+from deepbasis_paper.targets.bounds import choose, predict
+from deepbasis_paper.targets.config import Plan
+from deepbasis_paper.targets.figures import TITLES, drawn, grid
+from deepbasis_paper.targets.pages import write_figure, write_page
+from deepbasis_paper.targets.plan import Training
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Points that each half is shown with: those of training, and few.
+SHOWN = {"mid": "5%", "low": "50"}
+RENDERED = ("rooms", "roads")
+# Inches of one map.
+WIDTH = 1.7
+
+
+def write(plan: Plan, command: str) -> None:
+    """Predict one test frame by every method of each half, and draw."""
+    lines: list[str] = []
+    gone: list[Training] = []
+    for regime, points in SHOWN.items():
+        sample = choose(plan, points)
+        # The depth of `predictive` is that of bdbf.
+        rows = [row for row in drawn(regime) if row.reading != "predictive"]
+        found, absent = predict(plan, rows, sample)
+        gone += absent
+        if not found:
+            continue
+        lines += [f"Frame {sample.name}, {TITLES[regime]}, shown with {points}:", ""]
+        with_image = plan.data in RENDERED
+        figure = panels(sample, found, with_image=with_image)
+        lines += [write_figure(plan, f"{regime}-qualitative", figure), ""]
+        if plan.with_images and not with_image:
+            write_figure(plan, f"{regime}-qualitative-full", panels(sample, found, with_image=True))
+    lines.append("Maps in a row share a colour scale; std and error have the same scale.")
+    write_page(plan, "qualitative", command, lines, {}, gone)
+
+
+def panels(sample: Sample, found: dict[str, Answer], *, with_image: bool) -> "Figure":
+    """A column for each method; above them, if asked for, image, points and ground truth."""
+    true = torch.where(sample.mask, sample.depth, torch.nan)[0]
+    depths = [latent.to_depth(answer.mean) for answer in found.values()]
+    stds = [latent.std(answer.mean, answer.var, answer.distribution) for answer in found.values()]
+    errors = [(depth - true).abs() for depth in depths]
+    near, far = torch.stack(depths).quantile(torch.tensor([0.01, 0.99])).tolist()
+    largest = float(torch.stack(errors).nanmean(0).nanquantile(0.95))
+    shape = sample.depth.shape[1] / sample.depth.shape[2]
+    figure, axes = grid(3 + with_image, max(3, len(found)), (WIDTH, WIDTH * shape + 0.25))
+    if with_image:
+        draw_input(axes.pop(0), sample, true, (near, far))
+    draw_line(axes[0], depths, "depth (m)", "turbo", (near, far))
+    draw_line(axes[1], stds, "std (m)", "magma", (0, largest))
+    draw_line(axes[2], errors, "error (m)", "magma", (0, largest))
+    for ax, name in zip(axes[0], found, strict=False):
+        ax.set_title(name, fontsize=9)
+    return figure
+
+
+def draw_line(
+    axes: list["Axes"],
+    maps: list[Float[Tensor, "h w"]],
+    title: str,
+    colours: str,
+    bounds: tuple[float, float],
+) -> None:
+    """Maps with one scale, which is shown at the end of the line."""
+    for ax, values in zip(axes, maps, strict=False):
+        shown = ax.imshow(values.numpy(), cmap=colours, vmin=bounds[0], vmax=bounds[1])
+    for ax in axes:
+        ax.set(xticks=[], yticks=[])
+    for ax in axes[len(maps) :]:
+        ax.set_axis_off()
+    axes[0].set_ylabel(title, fontsize=9)
+    bar = axes[0].figure.colorbar(shown, ax=axes, shrink=0.9, pad=0.01)
+    bar.ax.tick_params(labelsize=8)
+
+
+def draw_input(
+    axes: list["Axes"], sample: Sample, true: Float[Tensor, "h w"], bounds: tuple[float, float]
+) -> None:
+    """The image, the points on it, and the ground truth."""
+    axes[0].imshow(sample.image.permute(1, 2, 0).numpy())
+    show_points(axes[1], sample.image, rows_of(sample.sparse[0]), bounds)
+    axes[2].imshow(true.numpy(), cmap="turbo", vmin=bounds[0], vmax=bounds[1])
+    axes[0].set_title("image", fontsize=9)
+    axes[1].title.set_fontsize(9)
+    axes[2].set_title("ground truth", fontsize=9)
+    for ax in axes[:3]:
+        ax.set(xticks=[], yticks=[])
+    for ax in axes[3:]:
+        ax.set_axis_off()

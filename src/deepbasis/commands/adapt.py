@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`deepbasis adapt`."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tyro.conf import Positional
+
+from deepbasis.options import options
+from deepbasis.train.config import Data, TrainConfig
+
+if TYPE_CHECKING:
+    from deepbasis.data.sample import Frames
+
+# With fewer frames nothing can be said about how scenes differ.
+FEWEST = 8
+# Points at which the model is measured before and after.
+MEASURED = ("0", "5", "50", "500")
+Figures = dict[str, dict[str, float]]
+
+
+@options
+@dataclass(frozen=True)
+class Adapt:
+    """Adapt a model to your camera with a few dozen frames with depth, dense or sparse.
+
+    Prior, calibration and, with 36 frames or more, the kernel of correlated errors are learned
+    again; the network is not trained.
+    """
+
+    model: Positional[str]
+    """Name of a bundled model, a model file, or the folder of a training."""
+    data: Data = "folder"
+    """Data set. A folder holds rgb/ and depth/; rooms and roads are rendered."""
+    root: Path | None = None
+    """Folder of the data set, or NYU's .mat file."""
+    frames: int | None = None
+    """Use only this many frames; for rooms and roads, render this many (default 100)."""
+    size: tuple[int, int] | None = None
+    """Height and width of rendered frames."""
+    downscale: int = 1
+    """Reduce height and width by this factor, a power of 2; nyu starts at 224 x 304, the others at
+    full size."""
+    val_frames: int | None = None
+    """Validation frames: the last ones, which only measure the result (default: a quarter)."""
+    points: str | None = None
+    """Points of each frame to learn from: 2000, 5%, ..., or sensor (default: those that the model
+    was trained with)."""
+    out: Path = Path("adapted.safetensors")
+    """Model file to write."""
+
+    def run(self) -> None:
+        """Adapt, show errors and coverage before and after, and write the model."""
+        from deepbasis.data.files import find_folder
+        from deepbasis.data.sources import CachedFrames, Source, fingerprint, hold_back
+        from deepbasis.model import load
+
+        find_folder(self.out.parent, "create it first")
+        model = load(self.model)
+        source = Source(self.data, self.root, self.frames, self.size, self.downscale)
+        everything = source.open("train")
+        count = self._count(everything)
+        frames, val_frames = hold_back(CachedFrames(everything), count)
+        try:
+            from lightning_fabric import Fabric
+
+            from deepbasis.calibrate.adapt import adapt
+            from deepbasis.calibrate.measure import measure
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                f'adapting needs {error.name}: pip install "deepbasis[train]"'
+            ) from error
+        import torch
+
+        fabric = Fabric(accelerator="cuda" if torch.cuda.is_available() else "cpu", devices=1)
+        network = model.to(fabric.device).network
+        points = self.points or model.card.training.get("fit_points", TrainConfig().fit_points)
+        before = measure(fabric, network, val_frames, MEASURED, unmeasured_only=True)
+        found = adapt(network, frames, fabric, points)
+        after = measure(fabric, network, val_frames, MEASURED, unmeasured_only=True)
+        split = {"adapted": fingerprint(frames), "adapted_validation": fingerprint(val_frames)}
+        found |= {"frames": len(frames), "before": before, "after": after}
+        metrics = model.card.metrics | {"adapted": found}
+        model.card = replace(model.card, split=model.card.split | split, metrics=metrics)
+        model.save(self.out)
+        print(f"learned from     {len(frames)} frames; the network is unchanged")
+        if count:
+            print(f"{count} validation frames, before and after")
+            print(table(before, after))
+        print(f"model            {self.out}")
+
+    def _count(self, frames: "Frames") -> int:
+        count = len(frames) // 4 if self.val_frames is None else self.val_frames
+        if len(frames) - count < FEWEST:
+            raise ValueError(
+                f"{len(frames)} frames minus {count} validation frames are too few to learn from; "
+                f"at least {FEWEST} are needed, better 30 or more"
+            )
+        return count
+
+
+def table(before: Figures, after: Figures) -> str:
+    """Figures before and after, side by side."""
+    titles = {"mae": "MAE (m)", "rmse": "RMSE (m)", "nees": "NEES", "coverage_90": "90 % coverage"}
+    lines = [f"{'points':<8}" + "".join(f"{title:>18}" for title in titles.values())]
+    for points, row in before.items():
+        cells = [f"{row[name]:9.3f}{after[points][name]:9.3f}" for name in titles]
+        lines.append(f"{points:<8}" + "".join(cells))
+    return "\n".join(lines)

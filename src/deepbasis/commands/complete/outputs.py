@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writing what was completed: maps, a point cloud, a figure, and a summary that is written last."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deepbasis import metrics
+from deepbasis.commands.complete import Complete
+from deepbasis.commands.complete.inputs import Loaded
+from deepbasis.commands.complete.plan import Planned
+from deepbasis.commands.complete.self_check import LEVELS, Check
+from deepbasis.data.clouds import write_ply
+from deepbasis.data.files import atomic_write
+from deepbasis.data.formats import (
+    KITTI,
+    LARGEST,
+    MILLIMETRES,
+    write_depth_png,
+    write_npy,
+)
+from deepbasis.plots import DEPTH_COLOURS, ERROR_COLOURS, save, show_map, show_points
+from deepbasis.result import Completion
+from deepbasis.shapes import Float
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# A share of outliers above which something is wrong with all points, and how many are listed.
+MANY_OUTLIERS, LISTED = 0.1, 50
+# Ratio of width to height from which panels are stacked.
+WIDE = 2.0
+
+
+def write(
+    planned: Planned,
+    loaded: Loaded,
+    answer: Completion,
+    check: Check | None,
+    settings: Complete,
+) -> dict[str, Any]:
+    """Write all files of a frame, each complete or not at all; returns the summary."""
+    files = planned.files
+    maps = {"depth": answer.depth, "std": answer.std}
+    for level in settings.interval:
+        low, high = answer.interval(level)
+        maps |= {f"low{100 * level:g}": low, f"high{100 * level:g}": high}
+    scales = {}
+    for kind, values in maps.items():
+        write_npy(files[f"{kind}.npy"], values)
+        scales[kind] = _write_png(files[f"{kind}.png"], values)
+    if settings.cloud:
+        _write_cloud(files["cloud"], loaded, answer)
+    if settings.figure:
+        save(draw(loaded, answer), files["figure"])
+    if check is not None:
+        check.write(files["check"])
+    summary = summarise(loaded, answer, check)
+    summary |= {"png_scale": scales, "made_from": planned.made_from}
+    with atomic_write(planned.summary) as file:
+        file.write(json.dumps(summary, indent=1, allow_nan=False).encode())
+    return summary
+
+
+def summarise(loaded: Loaded, answer: Completion, check: Check | None) -> dict[str, Any]:
+    """What was decided; unknown numbers are null."""
+    post, true = answer.posterior, loaded.ground_truth
+    assert post is not None
+    return {
+        "image": str(loaded.frame.image),
+        "size": list(answer.depth.shape),
+        "points": len(answer.points),
+        "dropped": answer.dropped,
+        "alpha": _number(post.alpha),
+        "beta": _number(post.beta),
+        "median_std": float(np.median(answer.std)),
+        "noise_percent": answer.noise_percent if len(answer.points) else None,
+        "steps": int(post.steps),
+        "log_evidence": _number(post.log_evidence),
+        "outliers": len(answer.outliers),
+        "worst_outliers": [one._asdict() for one in answer.outliers[:LISTED]],
+        "check": None if check is None else _report(check),
+        "ground_truth": None if true is None else _compare(answer, true),
+        "warnings": [*answer.warnings, *_doubts(answer)],
+    }
+
+
+def draw(loaded: Loaded, answer: Completion) -> "Figure":
+    """Image with points, depth, std and, with a ground truth, the error on the scale of std.
+
+    Panels of wide images stand below each other.
+    """
+    from matplotlib.figure import Figure
+
+    depth, std = torch.from_numpy(answer.depth), torch.from_numpy(answer.std)
+    image = torch.from_numpy(loaded.image).permute(2, 0, 1)
+    bounds = (float(np.quantile(answer.depth, 0.01)), float(np.quantile(answer.depth, 0.99)))
+    largest = (0.0, float(np.quantile(answer.std, 0.98)))
+    panels = 3 if loaded.ground_truth is None else 4
+    aspect = min(max(depth.shape[1] / depth.shape[0], 0.5), 5.0)
+    rows, columns = (panels, 1) if aspect > WIDE else (1, panels)
+    width = 9.0 if rows > 1 else 3 * aspect + 1
+    height = 9.0 / aspect + 0.6 if rows > 1 else 3.0
+    figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
+    axes = figure.subplots(rows, columns).flat
+    show_points(axes[0], image, torch.from_numpy(answer.points), bounds)
+    if loaded.ground_truth is not None:
+        true = torch.from_numpy(loaded.ground_truth)
+        error = torch.where(true > 0, (depth - true).abs(), torch.nan)
+        largest = (0.0, float(error.nanquantile(0.98)))
+        show_map(axes[3], error, "error (m)", ERROR_COLOURS, largest)
+    show_map(axes[1], depth, "depth (m)", DEPTH_COLOURS, bounds)
+    show_map(axes[2], std, "std (m)", ERROR_COLOURS, largest)
+    return figure
+
+
+def _write_png(path: Path, values: Float[np.ndarray, "h w"]) -> float:
+    """Write a 16-bit map and return its scale: millimetres if they fit, else KITTI's 256.
+
+    What does not fit even then is cut off at 255.996 m; the .npy holds it.
+    """
+    largest = float(values.max(where=np.isfinite(values), initial=0))
+    scale = MILLIMETRES if largest * MILLIMETRES <= LARGEST else KITTI
+    write_depth_png(path, np.minimum(values, LARGEST / scale), scale)
+    return scale
+
+
+def _write_cloud(path: Path, loaded: Loaded, answer: Completion) -> None:
+    """Every pixel as a point in the camera's frame; `std` is that of its depth z, in metres."""
+    assert loaded.camera is not None
+    (fx, _, cx), (_, fy, cy), _ = loaded.camera.tolist()
+    z, std = answer.depth.astype(np.float64), answer.std
+    row, column = np.nonzero(np.isfinite(z) & np.isfinite(std))
+    z = z[row, column]
+    xyz = np.stack([(column - cx) / fx * z, (row - cy) / fy * z, z], 1).astype(np.float32)
+    write_ply(path, xyz, loaded.image[row, column], {"std": std[row, column]})
+
+
+def _report(check: Check) -> dict[str, Any]:
+    levels = [f"{level:.4g}" for level in LEVELS]
+    return {
+        "held_out": len(check),
+        "mae": check.mae if len(check) else None,
+        "rmse": check.rmse if len(check) else None,
+        "coverage": dict(zip(levels, check.coverage, strict=True)) if len(check) else None,
+        "tolerance": dict(zip(levels, check.tolerance, strict=True)) if len(check) else None,
+        "trusted": check.trusted,
+        "factor": check.factor,
+        "verdict": check.verdict,
+    }
+
+
+def _compare(answer: Completion, true: Float[np.ndarray, "h w"]) -> dict[str, float]:
+    depth, truth = torch.from_numpy(answer.depth), torch.from_numpy(true)
+    low, high = (torch.from_numpy(bound) for bound in answer.interval(0.9))
+    return {
+        "pixels": int((truth > 0).sum()),
+        "mae": float(metrics.mae(depth, truth)),
+        "rmse": float(metrics.rmse(depth, truth)),
+        "coverage90": float(metrics.coverage(low, high, truth)),
+    }
+
+
+def _doubts(answer: Completion) -> list[str]:
+    wrong, points = len(answer.outliers), len(answer.points)
+    if wrong <= MANY_OUTLIERS * points:
+        return []
+    return [
+        f"{wrong} of {points} points contradict the others: check that image and points were taken "
+        "at the same time, and the calibration; --huber 1.345 down-weights outliers"
+    ]
+
+
+def _number(value: Tensor) -> float | None:
+    """A number as JSON has it; None if it is infinite."""
+    return float(value) if value.isfinite() else None

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which files a run writes, decided before anything is written, and which are up to date."""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import deepbasis
+from deepbasis.commands.complete import Complete
+from deepbasis.commands.complete.inputs import Frame, find_scales
+from deepbasis.data.files import find_file
+
+# Settings that change what is printed or where, but not the results.
+NOT_RESULTS = ("images", "out", "quiet", "json", "device")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A frame, the files that it is written to, and all that its results depend on."""
+
+    frame: Frame
+    files: dict[str, Path]
+    made_from: dict[str, Any]
+
+    @property
+    def summary(self) -> Path:
+        """The file that is written last."""
+        return self.files["json"]
+
+    def read_summary(self) -> dict[str, Any] | None:
+        """The summary of an earlier run, if the frame is up to date: made from the same contents of
+        all inputs, the same model, version and settings, and all files are there.
+        """
+        try:
+            found = json.loads(self.summary.read_text())
+        except (OSError, ValueError, RecursionError):
+            return None
+        if not isinstance(found, dict) or found.get("made_from") != self.made_from:
+            return None
+        return found if all(path.is_file() for path in self.files.values()) else None
+
+
+def plan(frames: Sequence[Frame], settings: Complete, model: Path) -> list[Planned]:
+    """Name all files; refuse two of one name, and any that would replace an input."""
+    _check_folder(settings.out)
+    inputs = {os.path.realpath(path) for frame in frames for path in _inputs(frame).values()}
+    results = {k: v for k, v in asdict(settings).items() if k not in NOT_RESULTS}
+    common: dict[str, Any] = {
+        "version": deepbasis.__version__,
+        "model": digest(find_file(model)),
+        "settings": json.loads(json.dumps(results, default=str)),
+    }
+    if settings.extrinsics is not None:
+        inputs.add(os.path.realpath(settings.extrinsics))
+        common["extrinsics"] = digest(settings.extrinsics)
+    owner: dict[Path, Frame] = {}
+    planned = []
+    for frame in frames:
+        files = name_files(frame.name, settings)
+        for path in files.values():
+            if os.path.realpath(path) in inputs:
+                raise ValueError(
+                    f"--out {settings.out} holds {path.name}, an input that results would replace; "
+                    "choose another folder"
+                )
+            if path in owner:
+                raise ValueError(
+                    f"the results of {owner[path].image} and {frame.image} would both be called "
+                    f"{path.name}; rename one of the images"
+                )
+            owner[path] = frame
+        contents = {role: digest(path) for role, path in _inputs(frame).items()}
+        planned.append(Planned(frame, files, common | {"inputs": contents}))
+    return planned
+
+
+def name_files(name: str, settings: Complete) -> dict[str, Path]:
+    """Files of a frame, by what they hold."""
+    kinds = ["depth", "std"]
+    for level in settings.interval:
+        kinds += [f"low{100 * level:g}", f"high{100 * level:g}"]
+    files = {f"{kind}.{end}": f"{name}-{kind}.{end}" for kind in kinds for end in ("npy", "png")}
+    files |= {"cloud": f"{name}.ply"} if settings.cloud else {}
+    files |= {"figure": f"{name}.png"} if settings.figure else {}
+    files |= {"check": f"{name}-check.npy"} if settings.check or settings.rescale else {}
+    files["json"] = f"{name}.json"
+    return {kind: settings.out / file for kind, file in files.items()}
+
+
+def remove_parts(planned: Sequence[Planned]) -> None:
+    """Remove what runs that were killed while writing have left of these files."""
+    folders = {one.summary.parent for one in planned}
+    names = {path.name for one in planned for path in one.files.values()}
+    for folder in folders:
+        for part in folder.glob(".*.part"):
+            if part.name[1:].rsplit(".", 2)[0] in names:
+                part.unlink(missing_ok=True)
+
+
+def digest(path: Path) -> str | None:
+    """Of the contents of a file; None if it cannot be read, of which its reader tells more."""
+    try:
+        status = path.stat()
+        return _digest(path, status.st_mtime_ns, status.st_size)
+    except OSError:
+        return None
+
+
+@cache
+def _digest(path: Path, written: int, size: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _inputs(frame: Frame) -> dict[str, Path]:
+    """All files that the results of a frame depend on, by their role."""
+    files = {name: path for name, path in frame._asdict().items() if isinstance(path, Path)}
+    for role in ("sparse", "ground_truth"):
+        if role in files and (scales := find_scales(files[role])):
+            files[f"{role} scale"] = scales[0]
+    return files
+
+
+def _check_folder(out: Path) -> None:
+    above = (out, *out.absolute().parents)
+    if dangling := [path for path in above if path.is_symlink() and not path.exists()]:
+        raise ValueError(
+            f"--out {out}: {dangling[0]} is a symbolic link to nowhere; choose another folder"
+        )
+    there = next(path for path in above if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        kind = "cannot be written to" if there.is_dir() else "is a file"
+        raise ValueError(f"--out {out}: {there} {kind}; choose another folder")

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Completing many frames: one thread reads, one computes, one writes."""
+
+import json
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from deepbasis.commands.complete import Complete
+from deepbasis.commands.complete.inputs import Loaded, find_frames, load
+from deepbasis.commands.complete.outputs import write
+from deepbasis.commands.complete.plan import Planned, plan, remove_parts
+from deepbasis.commands.complete.self_check import Check, hold_out
+from deepbasis.model import Completer, find_model
+from deepbasis.result import Completion
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Frames that wait to be computed, or to be written, so that memory stays bounded.
+WAITING = 2
+
+
+class Failed(NamedTuple):
+    """A frame that could not be completed, and why."""
+
+    planned: Planned
+    reason: str
+
+
+class Computed(NamedTuple):
+    """A frame that is ready to be written."""
+
+    planned: Planned
+    loaded: Loaded
+    answer: Completion
+    check: Check | None
+
+
+def run(settings: Complete) -> None:
+    """Complete images, or folders of them, and print what was found.
+
+    A frame that cannot be completed does not stop the others; it is named at the end, and the exit
+    code is 1.
+    """
+    frames = find_frames(settings)
+    planned = plan(frames, settings, find_model(settings.model))
+    remove_parts(planned)
+    summaries = {one.frame.name: one.read_summary() for one in planned}
+    left = [one for one in planned if summaries[one.frame.name] is None]
+    failed: list[Failed] = []
+    if len(left) < len(planned):
+        settings.say(f"{len(planned) - len(left)} of {len(planned)} frames are done already")
+    for one in planned:
+        if settings.json and (found := summaries[one.frame.name]) is not None:
+            tell(one, found, settings)
+    if left:
+        for one, result in complete_all(left, settings):
+            if isinstance(result, Failed):
+                failed.append(result)
+                if len(planned) == 1:
+                    raise ValueError(result.reason)
+            else:
+                summaries[one.frame.name] = result
+                tell(one, result, settings)
+    done = [one for one in planned if summaries[one.frame.name] is not None]
+    checks = [Check.read(one.files["check"]) for one in done if "check" in one.files]
+    if len(checks) > 1:
+        settings.say(f"all {len(checks)} frames: {Check.join(checks).verdict}")
+    if left and len(failed) < len(planned):
+        settings.say(f"depth, std and summaries are in {settings.out}")
+    if failed:
+        report_failures(failed, len(planned), settings)
+
+
+def complete_all(
+    left: list[Planned], settings: Complete
+) -> Iterator[tuple[Planned, dict[str, Any] | Failed]]:
+    """Read, compute and write frames; gives the summary of each, or why it failed."""
+    reader, writer = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+    try:
+        loading = ahead(reader, lambda one: try_load(one, settings), left)
+        model = open_model(settings)
+        steps = compute(model, zip(left, loading, strict=False), settings)
+        written = ahead(writer, lambda step: finish(step, settings), steps)
+        with make_bar(len(left), settings) as bar:
+            for one, found in zip(left, written, strict=True):
+                bar.advance(bar.task_ids[0])
+                yield one, found
+    finally:
+        # Whoever presses Ctrl-C does not want to wait for frames that have not begun.
+        for pool in (reader, writer):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def open_model(settings: Complete) -> Completer:
+    """The model, on its device."""
+    model = Completer.load(find_model(settings.model))
+    device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return model.to(device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"--device {device} cannot be used here ({reason})") from error
+
+
+def try_load(one: Planned, settings: Complete) -> Loaded | Failed:
+    """Read the files of a frame."""
+    try:
+        return load(one.frame, settings)
+    except (ValueError, OSError) as error:
+        return Failed(one, str(error))
+
+
+def compute(
+    model: Completer, loading: Iterable[tuple[Planned, Loaded | Failed]], settings: Complete
+) -> Iterator[Computed | Failed]:
+    """Complete and, if asked for, check frame by frame."""
+    for one, loaded in loading:
+        if isinstance(loaded, Failed):
+            yield loaded
+            continue
+        try:
+            yield complete_one(model, one, loaded, settings)
+        except ValueError as error:
+            yield Failed(one, f"{one.frame.sparse or one.frame.image}: {error}")
+
+
+def complete_one(model: Completer, one: Planned, loaded: Loaded, settings: Complete) -> Computed:
+    """Complete and, if asked for, check a frame."""
+    scene = model.prepare(loaded.image)
+    answer = scene.complete(
+        loaded.points, errors=settings.errors, huber=settings.huber, max_depth=settings.max_depth
+    )
+    check = None
+    if settings.check or settings.rescale:
+        check = hold_out(scene, answer, settings)
+        if settings.rescale and check.factor is not None:
+            answer = answer.rescale(check.factor)
+    return Computed(one, loaded, answer, check)
+
+
+def finish(step: Computed | Failed, settings: Complete) -> dict[str, Any] | Failed:
+    """Write a frame."""
+    if isinstance(step, Failed):
+        return step
+    settings.out.mkdir(parents=True, exist_ok=True)
+    return write(step.planned, step.loaded, step.answer, step.check, settings)
+
+
+def ahead(pool: Executor, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """Results in order, a few of them worked on before they are asked for."""
+    waiting: deque[Future[R]] = deque()
+    for item in items:
+        waiting.append(pool.submit(work, item))
+        if len(waiting) > WAITING:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def make_bar(frames: int, settings: Complete) -> Progress:
+    """A bar on the error stream with the time left."""
+    console = Console(stderr=True)
+    hidden = frames == 1 or settings.quiet or not console.is_terminal
+    bar = Progress(
+        TextColumn("completing"), BarColumn(), MofNCompleteColumn(), TextColumn("left"),
+        TimeRemainingColumn(), console=console, transient=True, disable=hidden,
+        redirect_stdout=sys.stdout.isatty(),  # what is piped elsewhere must not come here
+    )  # fmt: skip
+    bar.add_task("", total=frames)
+    return bar
+
+
+def tell(one: Planned, summary: dict[str, Any], settings: Complete) -> None:
+    """Print what was found in a frame; warnings go to the error stream."""
+    if settings.json:
+        print(json.dumps({"name": one.frame.name} | summary), flush=True)
+        return
+    name = one.frame.name
+    dropped = "".join(f", {count} {why}" for why, count in summary["dropped"].items())
+    said = [f"{summary['points']} points used{dropped}"]
+    said.append(f"median std {summary['median_std']:.3g} m")
+    if wrong := summary["outliers"]:
+        said.append(f"{wrong} outlier{'s' * (wrong > 1)}")
+    if truth := summary["ground_truth"]:
+        said.append(
+            f"MAE {truth['mae']:.3f} m, coverage of the 90% interval {truth['coverage90']:.1%}"
+        )
+    settings.say(f"{name}: {'; '.join(said)}")
+    if summary["check"]:
+        settings.say(f"{name}: {summary['check']['verdict']}")
+    for warning in summary["warnings"]:
+        print(f"deepbasis: {name}: {warning}", file=sys.stderr)
+
+
+def report_failures(failed: list[Failed], total: int, settings: Complete) -> None:
+    """Name the frames that failed, and end with exit code 1."""
+    for one in failed:
+        if settings.json:
+            print(json.dumps({"name": one.planned.frame.name, "error": one.reason}), flush=True)
+        print(f"deepbasis: {one.planned.frame.name} failed: {one.reason}", file=sys.stderr)
+    print(
+        f"deepbasis: {len(failed)} of {total} frames failed; the same command tries them again",
+        file=sys.stderr,
+    )
+    sys.exit(1)

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guards of all readers: damaged or huge files end in one sentence, before memory is taken."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+# Largest number of pixels, points or numbers that a file may hold, in millions.
+DEFAULT_MILLIONS = 100.0
+VARIABLE = "DEEPBASIS_MAX_MILLIONS"
+# A message of another library is cut here.
+LONGEST_REASON = 200
+
+
+@contextmanager
+def reading(path: Path, kind: str) -> Iterator[None]:
+    """Turn whatever a damaged file makes a library raise into a ValueError of one sentence."""
+    try:
+        yield
+    except MemoryError as error:
+        raise ValueError(f"{path} needs more memory than there is") from error
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if len(reason) > LONGEST_REASON + len(str(path)):
+            reason = f"{reason[:LONGEST_REASON]}..."
+        if reason.startswith(str(path)):
+            raise ValueError(reason) from error
+        if not isinstance(error, ValueError | OSError):
+            reason = f"it is damaged ({reason})"
+        raise ValueError(f"{path} cannot be read as {kind}: {reason}") from error
+
+
+def check_count(count: int, path: Path, things: str) -> None:
+    """Refuse a file that claims to hold more than the limit."""
+    try:
+        millions = float(os.environ.get(VARIABLE, DEFAULT_MILLIONS))
+    except ValueError:
+        raise ValueError(f"{VARIABLE} is {os.environ[VARIABLE]!r}, not a number") from None
+    if count > millions * 1e6:
+        raise ValueError(
+            f"{path} holds {count / 1e6:.4g} million {things}, more than the limit of {millions:g} "
+            f"million; set {VARIABLE} to read it"
+        )
+
+
+def read_text(path: Path) -> str:
+    """The contents of a text file; a byte order mark is removed."""
+    check_count(path.stat().st_size, path, "characters")
+    return path.read_text(encoding="utf-8-sig", errors="replace")

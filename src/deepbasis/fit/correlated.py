@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spatially correlated errors: z = Phi w + delta + eps, delta a Gaussian process.
+
+Errors of neighbours are correlated, so the residuals of the points near a pixel predict its error.
+Each place is conditioned on a few near points only. Points and pixels are whitened by what their
+neighbours predict; the fit of the whitened points is that of independent errors, unchanged:
+
+    points:  z~ = (z - b' z_S) / sqrt(d),  phi~ = (phi - b' Phi_S) / sqrt(d), S earlier in an order
+    pixels:  mean = phi' m + b' (z_S - Phi_S m),  variance = d / beta + |R' (phi - b' Phi_S)|^2
+
+with b = K_SS^-1 k_S, d = 1 + nugget - k_S' b, and N(m, R R') the posterior of the weights. The
+first line is Vecchia's approximation (Datta et al., Journal of the American Statistical Association
+111, 2016); with all points as neighbours both lines are exact: universal kriging.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.linalg import vector_norm
+
+from deepbasis.fit.checks import FitPoints, check_points
+from deepbasis.fit.kernel import Kernel, condition
+from deepbasis.fit.linear import Posterior
+from deepbasis.fit.neighbours import choose_side, earlier, make_tree, query
+from deepbasis.shapes import Float, Int
+
+# Neighbours of a place, by default.
+NEIGHBOURS = 12
+# Coordinate of missing neighbours, in image widths: so far away that they correlate with nothing.
+NOWHERE = 1e6
+# Points whitened at a time, and pixels predicted at a time over the whole batch.
+BLOCK_POINTS, BLOCK_PIXELS = 1024, 20480
+# Smallest weight that is divided by; its square is still a float32.
+SMALLEST = 1e-15
+
+
+class Innovations(NamedTuple):
+    """Points minus what their neighbours predict, scaled to variance 1 / beta: the input of
+    `fit.evidence` and `fit.ml`.
+    """
+
+    phi: Float[Tensor, "*b n m"]
+    z: Float[Tensor, "*b n"]
+    weight: Float[Tensor, "*b n"]
+    """1, or 0 for a dropped point."""
+    variance_ratio: Float[Tensor, "*b n"]
+    """d: variance of an innovation, relative to 1 / beta."""
+
+    @property
+    def log_jacobian(self) -> Float[Tensor, "*b"]:
+        """Add it to the log evidence of the fit: the result is the density of the points."""
+        return -0.5 * torch.where(self.weight > 0, self.variance_ratio, 1).log().sum(-1)
+
+    def lower(
+        self, kernel: Kernel, weight: Float[Tensor, "*b n"], huber: Float[Tensor, "*b n"]
+    ) -> Float[Tensor, "*b n"]:
+        """Weights of the points, from the Huber weights of their innovations.
+
+        An innovation of weight h has variance d / h; the excess over d is attributed to noise of
+        its point. So an outlier has little influence on the pixels around it.
+        """
+        surplus = self.variance_ratio * (1 / huber.clamp(min=SMALLEST) - 1) / kernel.nugget
+        return torch.where(weight > 0, 1 / (1 / weight.clamp(min=SMALLEST) + surplus), 0)
+
+
+def locate(
+    v: Float[Tensor, "*p"],
+    u: Float[Tensor, "*p"],
+    width: int,
+    guide: Float[Tensor, "c h w"] | None = None,
+) -> Float[Tensor, "*p f"]:
+    """Places of points: row and column in image widths, and the guide's features, RGB in 0..1."""
+    dtype = torch.float32 if guide is None else guide.dtype
+    position = torch.stack([v, u], -1).to(dtype) / width
+    if guide is None:
+        return position
+    # Places just inside the border may be rounded onto it.
+    row, column = (
+        (x + 0.5).floor().long().clamp(0, size - 1)
+        for x, size in zip((v, u), guide.shape[1:], strict=True)
+    )
+    return torch.cat([position, guide[:, row, column].movedim(0, -1)], -1)
+
+
+def whiten(
+    kernel: Kernel,
+    x: Float[Tensor, "*b n f"],
+    phi: Float[Tensor, "*b n m"],
+    z: Float[Tensor, "*b n"],
+    weight: Float[Tensor, "*b n"] | None = None,
+    *,
+    k: int = NEIGHBOURS,
+) -> Innovations:
+    """Condition each point on at most k near points that come before it, from coarse to fine.
+
+    Differentiable in `phi` and `z`. Points of weight 0 are not used as neighbours.
+    """
+    points = check_points(phi, z, weight)
+    _check(x, z, k)
+    if z.ndim > 1:
+        images = zip(x, phi, z, points.weight.to(z.dtype), strict=True)
+        whitened = [whiten(kernel, *image, k=k) for image in images]
+        return Innovations(*(torch.stack(parts) for parts in zip(*whitened, strict=True)))
+    used = (points.weight > 0).nonzero()[:, 0]
+    kept = FitPoints(points.phi[used], points.z[used], points.weight[used])
+    found = whiten_at(kernel, x[used], kept, earlier(x[used, :2], k))
+    blank = Innovations(torch.zeros_like(phi), *(torch.zeros_like(z) for _ in range(3)))
+    return Innovations(
+        *(a.index_copy(0, used, b.to(a.dtype)) for a, b in zip(blank, found, strict=True))
+    )
+
+
+def whiten_at(
+    kernel: Kernel, x: Float[Tensor, "n f"], points: FitPoints, near: Int[Tensor, "n k"]
+) -> Innovations:
+    """`whiten` in float64 for one image, with given neighbours; all weights are positive."""
+    places, noise = _scaled(kernel, x, points.weight, near.shape[1])
+    values = F.pad(torch.cat([points.phi, points.z[:, None]], -1), (0, 0, 0, near.shape[1]))
+    rows, ratios = [values[:0]], [noise[:0]]
+    for start in range(0, len(x), BLOCK_POINTS):
+        part = slice(start, min(start + BLOCK_POINTS, len(x)))  # padding follows the points
+        at = places[part][:, None]
+        b, left = condition(kernel, at, places[near[part]], noise[near[part]])
+        ratios.append(left[:, 0].double() + noise[part])
+        innovations = values[part] - combine(near[part], b[:, 0], values)
+        rows.append(innovations / ratios[-1].sqrt()[:, None])
+    white, variance_ratio = torch.cat(rows), torch.cat(ratios)
+    return Innovations(white[:, :-1], white[:, -1], torch.ones_like(variance_ratio), variance_ratio)
+
+
+def predict_at(
+    kernel: Kernel,
+    x: Float[Tensor, "n f"],
+    points: FitPoints,
+    near: Int[Tensor, "p k"],
+    post: Posterior,
+    at: tuple[Float[Tensor, "p f"], Float[Tensor, "p m"]],
+) -> tuple[Float[Tensor, "p"], Float[Tensor, "p"]]:
+    """Mean and variance, in float64, at some places with their bases and given neighbours."""
+    places, noise = _scaled(kernel, x, points.weight, near.shape[1])
+    b, left = condition(kernel, kernel.scale(at[0])[:, None], places[near], noise[near])
+    values = F.pad(torch.cat([points.phi, points.z[:, None]], -1), (0, 0, 0, near.shape[1]))
+    known = combine(near, b[:, 0], values)
+    rest = at[1].double() - known[:, :-1]
+    noise_var = (left[:, 0].double() + kernel.nugget) / post.beta
+    return known[:, -1] + rest @ post.mean, noise_var + (rest @ post.root).square().sum(-1)
+
+
+class Conditional(NamedTuple):
+    """Conditional distribution of p pixels given their neighbours."""
+
+    near: Int[Tensor, "p k"]
+    b: Float[Tensor, "p k"]
+    variance_ratio: Float[Tensor, "p"]
+    """d: conditional variance, relative to 1 / beta."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """The points of one image, prepared for prediction at every pixel."""
+
+    kernel: Kernel
+    guide: Float[Tensor, "c h w"] | None
+    size: tuple[int, int]
+    places: Float[Tensor, "_ f"]
+    noise: Float[Tensor, "_"]
+    index: Int[Tensor, "_"]  # of the points in the tree; those of weight 0 are not in it
+    tree: Any
+    side: int
+    k: int
+
+    @classmethod
+    def of(
+        cls,
+        kernel: Kernel,
+        x: Float[Tensor, "n f"],
+        size: tuple[int, int],
+        guide: Float[Tensor, "c h w"] | None = None,
+        weight: Float[Tensor, "n"] | None = None,
+        *,
+        k: int = NEIGHBOURS,
+    ) -> "Field":
+        """Points at `x` in an image of height and width `size`; `guide` as in `locate`."""
+        weight = torch.ones_like(x[:, 0]) if weight is None else weight
+        _check(x, weight, k)
+        used = (weight > 0).nonzero()[:, 0]
+        pixels = x[used, :2].detach().double().cpu() * size[1]
+        # So that the choice among equally distant points depends on their places only.
+        order = (pixels @ pixels.new_tensor([size[1] + 1.0, 1.0])).argsort(stable=True)
+        used, pixels = used[order.to(used.device)], pixels[order]
+        side = choose_side(pixels, size, k)
+        index = torch.cat([used, torch.arange(len(x), len(x) + k, device=used.device)])
+        places = _scaled(kernel, x, weight, k)
+        return cls(kernel, guide, size, *places, index, make_tree(pixels.numpy()), side, k)
+
+    def rows(self, start: int, stop: int) -> Conditional:
+        """Conditional distribution of all pixels of a block of rows, in reading order.
+
+        Square blocks of pixels share their neighbours: those nearest to the block's centre in the
+        maximum norm, so that a measured pixel always has its own measurement among them.
+        """
+        side, first = self.side, start // self.side * self.side
+        down, right = -(-(stop - first) // side), -(-self.size[1] // side)
+        index = self._search(first, down, right)
+        at = self._places_of_pixels(first, down, right)
+        b, left = condition(self.kernel, at, self.places[index], self.noise[index])
+
+        def in_reading_order(blocks: Tensor) -> Tensor:
+            rows = blocks.view(down, right, side, side, -1).transpose(1, 2)
+            rows = rows.reshape(down * side, right * side, -1)
+            return rows[start - first : stop - first, : self.size[1]].flatten(0, 1)
+
+        variance_ratio = in_reading_order(left)[:, 0] + self.kernel.nugget
+        index = index[:, None].expand(b.shape)
+        return Conditional(in_reading_order(index), in_reading_order(b), variance_ratio)
+
+    def _search(self, first: int, down: int, right: int) -> Int[Tensor, "blocks k"]:
+        row, column = (torch.arange(count) * self.side for count in (down, right))
+        centre = torch.cartesian_prod(row + first, column).double() + (self.side - 1) / 2
+        found = torch.from_numpy(query(self.tree, centre.numpy(), self.k, p=torch.inf))
+        return self.index[found.to(self.index.device)].int()  # half the memory of all pixels
+
+    def _places_of_pixels(self, first: int, down: int, right: int) -> Float[Tensor, "blocks p f"]:
+        """Scaled places of the pixels of each block; beyond the border, those at the border."""
+        (height, width), side, device = self.size, self.side, self.places.device
+        row = torch.arange(first, first + down * side, device=device).clamp(max=height - 1)
+        column = torch.arange(right * side, device=device).clamp(max=width - 1)
+        maps = [x.to(self.places)[None] / width for x in torch.meshgrid(row, column, indexing="ij")]
+        if self.guide is not None:
+            maps.append(self.guide.index_select(1, row).index_select(2, column))
+        blocks = torch.cat(maps).view(-1, down, side, right, side).permute(1, 3, 2, 4, 0)
+        return self.kernel.scale(blocks.reshape(down * right, side * side, -1))
+
+
+def predict(
+    fields: Sequence[Field],
+    post: Posterior,
+    phi: Float[Tensor, "b n m"],
+    z: Float[Tensor, "b n"],
+    rows: Callable[[int, int], Float[Tensor, "b m p"]],
+) -> tuple[Float[Tensor, "b p"], Float[Tensor, "b p"], Float[Tensor, "b p"]]:
+    """Latent mean, model variance and ratio d of every pixel; the noise variance is d / beta.
+
+    Differentiable in `phi`, `z`, the posterior and the bases. Memory is bounded by the blocks.
+
+    Args:
+        fields: the points of each image.
+        post: the fit of their innovations.
+        phi: bases at the points.
+        z: log depth of the points.
+        rows: returns the bases of the rows from `start` up to, but not including, `stop`.
+    """
+    onto = torch.cat([post.mean[..., None], post.root], -1).to(phi.dtype)
+    known = phi @ onto
+    known = torch.cat([known[..., :1] - z[..., None], known[..., 1:]], -1)
+    known = F.pad(known, (0, 0, 0, fields[0].k))
+    height, width = fields[0].size
+    side = max(field.side for field in fields)
+    step = max(BLOCK_PIXELS // (width * len(fields) * side), 1) * side
+    parts = []
+    for start in range(0, height, step):
+        stop = min(start + step, height)
+        bases = rows(start, stop)
+        images = []
+        for i, field in enumerate(fields):
+            near, b, variance_ratio = field.rows(start, stop)
+            out = (bases[i].mT @ onto[i]).sub_(combine(near, b, known[i]))
+            images.append(
+                torch.stack([out[:, 0], vector_norm(out[:, 1:], dim=-1).square(), variance_ratio])
+            )
+        parts.append(torch.stack(images, 1))
+    mean, model_var, variance_ratio = torch.cat(parts, -1)
+    return mean, model_var, variance_ratio
+
+
+def combine(
+    near: Int[Tensor, "p k"], b: Float[Tensor, "p k"], values: Float[Tensor, "n c"]
+) -> Float[Tensor, "p c"]:
+    """Sum of b_j values_j over each place's neighbours."""
+    return F.embedding_bag(near, values, per_sample_weights=b.to(values.dtype), mode="sum")
+
+
+def _scaled(
+    kernel: Kernel, x: Float[Tensor, "n f"], weight: Float[Tensor, "n"], k: int
+) -> tuple[Float[Tensor, "_ f"], Float[Tensor, "_"]]:
+    """Scaled places and noise of the points, and of k missing ones, all far from each other."""
+    missing = x.new_zeros(k, x.shape[1])
+    missing[:, 0] = NOWHERE * torch.arange(1, k + 1)
+    noise = torch.cat([kernel.noise(weight), weight.new_ones(k)])
+    return kernel.scale(torch.cat([x, missing])), noise
+
+
+def _check(x: Tensor, z: Tensor, k: int) -> None:
+    if x.shape[:-1] != z.shape or x.shape[-1] < 2:
+        raise ValueError(
+            f"`x` is {list(x.shape)} for {list(z.shape)} points; expected [..., n, f]: row and "
+            "column in image widths, then any features"
+        )
+    if k < 1:
+        raise ValueError(f"`k` is {k}; a point needs at least 1 neighbour")

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Search for the kernel that predicts unmeasured pixels best.
+
+The likelihood of the points is available too. Its maximum fits the points, not the pixels between
+them: real errors are not a Gaussian process, and the likelihood does not know the purpose of the
+kernel.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from deepbasis.fit.checks import FitPoints, check_points
+from deepbasis.fit.correlated import NEIGHBOURS, predict_at, whiten_at
+from deepbasis.fit.evidence import evidence
+from deepbasis.fit.kernel import Kernel
+from deepbasis.fit.neighbours import earlier, make_tree, query
+from deepbasis.fit.prior import Prior
+from deepbasis.shapes import Float, Int
+
+# Bounds of the search: from a pixel to many images, and from no noise to nothing but noise.
+BOUNDS = {"length": (1e-3, 30.0), "colour": (1e-3, 30.0), "nugget": (1e-4, 30.0)}
+# First step of the search, in natural logarithms.
+FIRST_STEP = 0.5
+
+
+class Frame(NamedTuple):
+    """The points of one image: places, bases, log depth and weights."""
+
+    x: Float[Tensor, "n f"]
+    phi: Float[Tensor, "n m"]
+    z: Float[Tensor, "n"]
+    weight: Float[Tensor, "n"] | None = None
+    pixels: "Frame | None" = None
+    """Other places of the image, whose depth is known but not used by the fit."""
+
+
+class _Prepared(NamedTuple):
+    """Points and pixels with their neighbours, which do not depend on the kernel."""
+
+    x: Float[Tensor, "n f"]
+    points: FitPoints
+    near: Int[Tensor, "n k"]
+    pixels: Frame | None
+    near_pixels: Int[Tensor, "p k"]
+
+
+def log_likelihood(
+    kernel: Kernel, frame: Frame, prior: Prior, *, k: int = NEIGHBOURS, **options: Any
+) -> float:
+    """Log density of a frame's points, at the precisions that `fit.evidence` finds.
+
+    `options` are those of `fit.evidence`.
+    """
+    return _log_likelihood(kernel, _prepare(frame, k), prior, options)
+
+
+def learn_kernel(
+    frames: Sequence[Frame],
+    prior: Prior,
+    start: Kernel | None = None,
+    *,
+    k: int = NEIGHBOURS,
+    evaluations: int = 80,
+    **options: Any,
+) -> Kernel:
+    """The kernel that predicts the frames' pixels best or, for frames without pixels, that of
+    largest likelihood per point. All frames have equal weight, so pass frames at all relevant
+    numbers of points.
+
+    Its smoothness is that of `start`, and so is `colour` if places have no features.
+    `options` are those of `fit.evidence`.
+    """
+    return search_kernel(frames, prior, start, k=k, evaluations=evaluations, **options)[0]
+
+
+def search_kernel(
+    frames: Sequence[Frame],
+    prior: Prior,
+    start: Kernel | None = None,
+    *,
+    k: int = NEIGHBOURS,
+    evaluations: int = 80,
+    **options: Any,
+) -> tuple[Kernel, float]:
+    """`learn_kernel`, and the loss of the kernel in nats per pixel or point."""
+    from scipy.optimize import minimize  # only training needs it
+
+    kernel = start or Kernel()
+    prepared = [_prepare(frame, k) for frame in frames if len(frame.z)]
+    if not prepared:
+        raise ValueError("no frame has a point, so there is no kernel to learn")
+    coloured = any(one.x.shape[1] > 2 for one in prepared)
+    names = [name for name in BOUNDS if name != "colour" or coloured]
+
+    def mean_loss(logs: Any) -> float:
+        tried = replace(kernel, **{n: math.exp(v) for n, v in zip(names, logs, strict=True)})
+        return sum(_loss(tried, one, prior, options) for one in prepared) / len(prepared)
+
+    bounds = [[math.log(bound) for bound in BOUNDS[name]] for name in names]
+    first = [
+        min(max(math.log(getattr(kernel, name) or low), math.log(low)), math.log(high))
+        for name, (low, high) in ((name, BOUNDS[name]) for name in names)
+    ]
+    corners = [first] + [
+        [v + FIRST_STEP * (i == j) for j, v in enumerate(first)] for i in range(len(first))
+    ]
+    found = minimize(
+        mean_loss, first, method="Nelder-Mead", bounds=bounds,
+        options={"maxfev": evaluations, "initial_simplex": corners, "xatol": 0.02, "fatol": 1e-4},
+    )  # fmt: skip
+    best = {name: math.exp(value) for name, value in zip(names, found.x, strict=True)}
+    return replace(kernel, **best), float(found.fun)
+
+
+def _prepare(frame: Frame, k: int) -> _Prepared:
+    points = check_points(frame.phi, frame.z, frame.weight)
+    used = points.weight > 0
+    kept = FitPoints(points.phi[used], points.z[used], points.weight[used])
+    x, pixels = frame.x[used], frame.pixels
+    asked = x[:0] if pixels is None else pixels.x
+    tree = make_tree(x[:, :2].double().cpu().numpy())
+    near = query(tree, asked[:, :2].double().cpu().numpy(), k, p=2)
+    return _Prepared(x, kept, earlier(x[:, :2], k), pixels, torch.from_numpy(near).to(x.device))
+
+
+def _loss(kernel: Kernel, prepared: _Prepared, prior: Prior, options: dict[str, Any]) -> float:
+    """Mean negative log density of a frame's pixels, or of its points if it has none."""
+    if prepared.pixels is None:
+        return -_log_likelihood(kernel, prepared, prior, options) / len(prepared.x)
+    return _pixel_loss(kernel, prepared, prepared.pixels, prior, options)
+
+
+@torch.no_grad()
+def _log_likelihood(
+    kernel: Kernel, prepared: _Prepared, prior: Prior, options: dict[str, Any]
+) -> float:
+    innovations = whiten_at(kernel, *prepared[:3])
+    post = evidence(innovations.phi, innovations.z, prior, innovations.weight, **options)
+    return float(post.log_evidence + innovations.log_jacobian)
+
+
+@torch.no_grad()
+def _pixel_loss(
+    kernel: Kernel, prepared: _Prepared, pixels: Frame, prior: Prior, options: dict[str, Any]
+) -> float:
+    """Mean negative log density of a Laplace whose variance is the fit's times the optimal factor.
+
+    So the size of the errors matters, and whether the variance is large where they are; its overall
+    scale is left to calibration. The loss is linear in the size of an outlier.
+    """
+    innovations = whiten_at(kernel, *prepared[:3])
+    post = evidence(innovations.phi, innovations.z, prior, innovations.weight, **options)
+    mean, var = predict_at(
+        kernel, prepared.x, prepared.points, prepared.near_pixels, post, (pixels.x, pixels.phi)
+    )
+    size = (pixels.z - mean).abs() / var.sqrt()
+    return float((2 * math.e * size.mean()).log() + var.log().mean() / 2)

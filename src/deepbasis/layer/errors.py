@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Error models: what is assumed of the errors that the bases leave, and what follows from it.
+
+An error model is state, learned after the network: a hyperprior of the noise, its own calibration,
+a kernel. `fit` turns the points of a batch into a fitted model, which predicts every pixel and each
+point from the others. What was fitted holds all that it needs, so that nothing done to the model
+later changes it.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from deepbasis import latent
+from deepbasis.fit import Gamma, Hyperprior, Kernel, Posterior, Prior, correlated, evidence
+from deepbasis.fit.outliers import leave_one_out, leave_one_out_correlated
+from deepbasis.layer.calibration_table import Calibrated, Calibration
+from deepbasis.layer.learned_prior import LearnedGamma, LearnedPrior
+from deepbasis.layer.prediction import LeaveOneOut, Prediction
+from deepbasis.layer.pyramid import Pyramid, project_in_blocks
+from deepbasis.points import Points
+from deepbasis.shapes import Float
+
+Errors = Literal["independent", "correlated", "paper"]
+
+
+@dataclass(frozen=True)
+class Observed:
+    """The points of a batch of images, and what the network says of these images."""
+
+    pyramid: Pyramid
+    points: Points
+    guide: Float[Tensor, "b c h w"] | None = None
+    """Images in 0..1: correlated errors are alike where these are."""
+
+    @cached_property
+    def phi(self) -> Float[Tensor, "b n m"]:
+        """Bases at the points."""
+        return self.pyramid.at(self.points.v, self.points.u)
+
+    @property
+    def z(self) -> Float[Tensor, "b n"]:
+        """Log depth of the points."""
+        return self.points.z.to(self.phi)
+
+    @property
+    def weight(self) -> Float[Tensor, "b n"]:
+        """Relative precision of the points."""
+        return self.points.weight.to(self.phi)
+
+
+@dataclass(frozen=True)
+class Fitted(ABC):
+    """A fit of the points of a batch, and the calibration for their numbers."""
+
+    observed: Observed
+    posterior: Posterior
+    prior: Prior
+    calibrated: Calibrated
+
+    @cached_property
+    def prediction(self) -> Prediction:
+        """Calibrated prediction of every pixel."""
+        found = self.calibrated.apply(self.predict())
+        if not (found.mean.isfinite().all() and found.var.isfinite().all()):
+            raise ValueError(
+                "the bases hold NaN or infinity, or are too large; check the network's output"
+            )
+        return found
+
+    @property
+    def count(self) -> Float[Tensor, "b"]:
+        """Number of points of each image."""
+        return self.observed.points.count
+
+    @property
+    def distribution(self) -> latent.ErrorDistribution:
+        """Distribution of the errors of `prediction`."""
+        return self.calibrated.distribution(self.prediction)
+
+    @property
+    @abstractmethod
+    def noise_var(self) -> Float[Tensor, "b"]:
+        """Variance of log depth that nothing explains at a point of weight 1."""
+
+    @abstractmethod
+    def predict(self) -> Prediction:
+        """Prediction of every pixel before calibration."""
+
+    def leave_one_out(self) -> LeaveOneOut:
+        """For a batch of one: what all other points predict at each point, calibrated."""
+        residual, model_var, noise_var = self.predict_left_out()
+        factors = self.calibrated
+        noise_var = float(factors.noise_factor) * noise_var
+        var = float(factors.model_factor) * model_var + noise_var
+        return LeaveOneOut(residual.cpu(), var.cpu(), (noise_var / var).cpu())
+
+    @abstractmethod
+    def predict_left_out(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Residual, model variance and noise variance of each point of one image, in float64."""
+
+
+class ErrorModel(nn.Module, ABC):
+    """What is assumed of the errors, with the calibration that belongs to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noise = LearnedGamma()
+        """Hyperprior of the noise precision beta."""
+        self.calibration = Calibration()
+
+    @property
+    def usual_noise(self) -> float:
+        """Variance that the fit leaves at a point, as training found; 0 if it is not known."""
+        return self.noise.usual_variance
+
+    @abstractmethod
+    def fit(
+        self, observed: Observed, prior: LearnedPrior, *, huber: float | None = None, **em: Any
+    ) -> Fitted:
+        """Fit the points of a batch.
+
+        Args:
+            observed: points and bases.
+            prior: of the weights.
+            huber: down-weight points beyond this many standard deviations.
+            em: `steps` and `tol` of `fit.evidence`.
+        """
+
+    def _evidence(
+        self,
+        points: tuple[Tensor, Tensor, Tensor],
+        prior: Prior,
+        alpha: Gamma,
+        huber: float | None,
+        em: dict[str, Any],
+    ) -> Posterior:
+        phi, z, weight = points
+        hyperprior = Hyperprior(alpha, self.noise.value)
+        return evidence(phi, z, prior, weight, hyperprior=hyperprior, huber=huber, **em)
+
+
+class IndependentFit(Fitted):
+    """Errors of different pixels are independent, as in the paper."""
+
+    @property
+    def noise_var(self) -> Float[Tensor, "b"]:
+        """Variance of log depth that nothing explains at a point of weight 1."""
+        return 1 / self.posterior.beta
+
+    def predict(self) -> Prediction:
+        """Prediction of every pixel before calibration; PRML eq. 3.58 and 3.59."""
+        post, pyramid = self.posterior, self.observed.pyramid
+        onto = torch.cat([post.mean[..., None], post.root], -1).mT
+        both = project_in_blocks(pyramid, onto)
+        mean, model_var = (part.view(-1, 1, *pyramid.size) for part in both)
+        return Prediction(mean, model_var, self.noise_var.view(-1, 1, 1, 1).expand_as(mean))
+
+    def predict_left_out(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Residual, model variance and noise variance of each point of one image."""
+        post = self.posterior
+        points = post.points
+        residual, model_var = leave_one_out(post, points.phi, points.z, 1 / points.weight)
+        noise_var = 1 / (self.observed.points.weight.double() * post.beta.double())
+        return residual[0], model_var[0], noise_var[0]
+
+
+class Independent(ErrorModel):
+    """Errors of different pixels are independent; the variance is noise plus model."""
+
+    def fit(
+        self, observed: Observed, prior: LearnedPrior, *, huber: float | None = None, **em: Any
+    ) -> IndependentFit:
+        """Fit the points of a batch."""
+        known = prior.value
+        points = observed.phi, observed.z, observed.weight
+        post = self._evidence(points, known, prior.alpha.value, huber, em)
+        return IndependentFit(observed, post, known, self.calibration.at(post.points.n))
+
+
+class PaperFit(IndependentFit):
+    """The paper's variance: that of the model alone."""
+
+    def predict(self) -> Prediction:
+        """Prediction of every pixel before calibration, without the noise variance."""
+        mean, model_var, _ = super().predict()
+        return Prediction(mean, model_var, torch.zeros_like(mean))
+
+
+class Paper(Independent):
+    """The paper's error bars: model variance times one factor, Laplace errors, no noise term."""
+
+    def fit(
+        self, observed: Observed, prior: LearnedPrior, *, huber: float | None = None, **em: Any
+    ) -> PaperFit:
+        """Fit the points of a batch."""
+        found = super().fit(observed, prior, huber=huber, **em)
+        return PaperFit(found.observed, found.posterior, found.prior, found.calibrated)
+
+
+@dataclass(frozen=True)
+class CorrelatedFit(Fitted):
+    """Errors are a Gaussian process; the posterior is that of the points' innovations."""
+
+    kernel: Kernel
+    x: Float[Tensor, "b n f"]
+    innovations: correlated.Innovations
+
+    @property
+    def noise_var(self) -> Float[Tensor, "b"]:
+        """Variance of log depth that a point of weight 1 shares with no neighbour."""
+        return self.kernel.nugget / self.posterior.beta
+
+    @cached_property
+    def trust(self) -> Float[Tensor, "b n"]:
+        """Weights of the points after Huber's."""
+        return self.innovations.lower(self.kernel, self.observed.weight, self.posterior.weight)
+
+    @torch.no_grad()
+    def predict(self) -> Prediction:
+        """Prediction of every pixel before calibration; see `fit.correlated`."""
+        seen, post = self.observed, self.posterior
+        size = seen.pyramid.size
+        guides = [None] * len(self.x) if seen.guide is None else list(seen.guide)
+        fields = [
+            correlated.Field.of(self.kernel, x, size, image, weight)
+            for x, image, weight in zip(self.x, guides, self.trust, strict=True)
+        ]
+        found = correlated.predict(fields, post, seen.phi, seen.z, seen.pyramid.rows)
+        mean, model_var, ratio = (part.view(-1, 1, *size) for part in found)
+        return Prediction(mean, model_var, ratio / post.beta.view(-1, 1, 1, 1))
+
+    def predict_left_out(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Residual, model variance and noise variance of each point of one image."""
+        seen, kernel = self.observed, self.kernel
+        weight, trust = seen.weight[0].double(), self.trust[0].double()
+        residual, model_var, ratio = leave_one_out_correlated(
+            kernel, self.posterior, self.x[0], seen.phi[0], seen.z[0], trust
+        )
+        noise = ratio + kernel.noise(weight) - kernel.noise(trust)
+        return residual, model_var, noise / self.posterior.beta.double()
+
+
+class Correlated(ErrorModel):
+    """Errors of near and similar pixels are correlated: a Gaussian process."""
+
+    length: Tensor
+    colour: Tensor
+    nugget: Tensor
+    smoothness: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("length", "colour", "nugget", "smoothness"):
+            self.register_buffer(name, torch.zeros(()))
+        self.set_kernel(Kernel())
+
+    @property
+    def kernel(self) -> Kernel:
+        """Covariance of the errors."""
+        length, colour, nugget = (float(x) for x in (self.length, self.colour, self.nugget))
+        return Kernel(length, colour, nugget, round(2 * float(self.smoothness)) / 2)
+
+    def set_kernel(self, kernel: Kernel) -> None:
+        """Store a kernel."""
+        for name in ("length", "colour", "nugget", "smoothness"):
+            getattr(self, name).fill_(getattr(kernel, name))
+
+    @property
+    def usual_noise(self) -> float:
+        """Variance that a point shares with no neighbour, as training found."""
+        return float(self.nugget) * self.noise.usual_variance
+
+    @torch.no_grad()
+    def fit(
+        self, observed: Observed, prior: LearnedPrior, *, huber: float | None = None, **em: Any
+    ) -> CorrelatedFit:
+        """Fit the innovations of the points of a batch."""
+        kernel, x = self.kernel, locate(observed)
+        innovations = correlated.whiten(kernel, x, observed.phi, observed.z, observed.weight)
+        known = prior.value
+        post = self._evidence(innovations[:3], known, prior.alpha.value, huber, em)
+        calibrated = self.calibration.at(post.points.n)
+        return CorrelatedFit(observed, post, known, calibrated, kernel, x, innovations)
+
+
+def locate(observed: Observed) -> Float[Tensor, "b n f"]:
+    """Places of the points, as kernels take them."""
+    points, width = observed.points, observed.pyramid.size[1]
+    guides = [None] * len(points.z) if observed.guide is None else list(observed.guide)
+    places = zip(points.v, points.u, guides, strict=True)
+    return torch.stack([correlated.locate(v, u, width, image) for v, u, image in places])

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole networks, from the image to log depth with variance, each with its loss."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from deepbasis import latent
+from deepbasis.data.training import Batch
+from deepbasis.layer import BasisFit, Errors, Fitted, Observed, Prediction
+from deepbasis.nets.basis import BasisNet
+from deepbasis.points import Points
+from deepbasis.shapes import Bool, Float, UInt8
+
+# Largest number of points in the loss of a fit to few points.
+MOST_FEW = 200
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What a model is made of; its weights fit no other."""
+
+    encoder: str = "mobilenet_v2"
+    normalisation: str = "imagenet"
+    errors: Errors = "correlated"
+    """Default error model; see `BasisFit`."""
+
+
+class DepthNetwork(nn.Module, ABC):
+    """A network that can be trained: it owns its loss."""
+
+    @abstractmethod
+    def loss(self, item: Any, *, mixed_precision: bool = False) -> Float[Tensor, "b"]:
+        """Loss of each image of a batch; images count the same whatever they measured."""
+
+    @abstractmethod
+    def predict_in_training(self, item: Any) -> Float[Tensor, "b 1 h w"]:
+        """Log depth of a batch before anything was learned after the network."""
+
+    def set_start(self, log_depth: float) -> None:
+        """Set the log depth that an untrained network predicts on average, if it has one."""
+
+    def set_epoch(self, epoch: int, epochs: int) -> None:
+        """Tell the network how far the training is; some losses depend on it."""
+
+
+class Network(DepthNetwork):
+    """The basis network and the fit on top of it."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        self.architecture = architecture
+        self.bases = self.make_bases(architecture)
+        self.fit = BasisFit(BasisNet.channels, errors=architecture.errors)
+
+    def make_bases(self, architecture: Architecture) -> BasisNet:
+        """A new basis network; subclasses may have another."""
+        return BasisNet(architecture.encoder, normalisation=architecture.normalisation)
+
+    def observe(
+        self,
+        image: UInt8[Tensor, "b 3 h w"],
+        points: Points,
+        bases: list[Tensor] | None = None,
+    ) -> Observed:
+        """What the fit needs: the bases, made now if they are not passed, and the points."""
+        found = self.bases(image) if bases is None else bases
+        guide = image.to(found[0].dtype) / 255
+        return self.fit.observe(found, points, (image.shape[2], image.shape[3]), guide)
+
+    def predictor(self, image: UInt8[Tensor, "b 3 h w"]) -> Callable[..., Fitted]:
+        """A function that fits any points of these images; the bases are computed once."""
+        bases = self.bases(image)
+
+        def fit(
+            points: Points, *, errors: Errors | None = None, huber: float | None = None
+        ) -> Fitted:
+            observed = self.observe(image, points, bases)
+            return self.fit.fit_details(observed, errors=errors, huber=huber)
+
+        return fit
+
+    def forward(
+        self, image: UInt8[Tensor, "b 3 h w"], sparse: Float[Tensor, "b 1 h w"]
+    ) -> Prediction:
+        """Log depth and its variance at every pixel."""
+        return self.fit(self.bases(image), sparse, guide=image.to(sparse.dtype) / 255)
+
+    def loss(
+        self, item: Batch, *, mixed_precision: bool = False, few_points_weight: float = 0.0
+    ) -> Float[Tensor, "b"]:
+        """L1 of log depth of the maximum-likelihood fit and, with a weight, of fits to few points
+        and to none under the running prior.
+        """
+        z, known = to_target(item)
+        observed = self._observe(item, mixed_precision)
+        post = self.fit.fit_ml(observed)
+
+        def l1_of(weights: Tensor) -> Tensor:
+            return l1(observed.pyramid.combine(weights)[:, None], z, known)
+
+        if few_points_weight == 0:
+            return l1_of(post.mean)
+        self.fit.update_running_prior(post)
+        few = self.fit.posterior_mean(replace(observed, points=thin(observed.points)))
+        none = self.fit.prior.mean.expand_as(few)
+        return l1_of(post.mean) + few_points_weight * (l1_of(few) + l1_of(none))
+
+    def predict_in_training(self, item: Batch) -> Float[Tensor, "b 1 h w"]:
+        """Log depth of the maximum-likelihood fit, since there is no prior yet."""
+        observed = self._observe(item, mixed_precision=False)
+        return observed.pyramid.combine(self.fit.fit_ml(observed).mean)[:, None]
+
+    def bases_of(self, item: Batch) -> list[Tensor]:
+        """Bases of a training batch; networks of subclasses may look at more than its images."""
+        return self.bases(item.image)
+
+    def _observe(self, item: Batch, mixed_precision: bool) -> Observed:
+        with torch.autocast(item.image.device.type, torch.bfloat16, enabled=mixed_precision):
+            bases = self.bases_of(item)
+        bases = [basis.to(item.depth.dtype) for basis in bases]
+        return self.observe(item.image, Points.from_maps(item.sparse), bases)
+
+
+def to_target(item: Any) -> tuple[Float[Tensor, "b 1 h w"], Bool[Tensor, "b 1 h w"]]:
+    """Log of the ground truth, and where it is known."""
+    known = latent.is_valid(item.depth)
+    if not known.flatten(1).any(1).all():
+        raise ValueError(f"one of the frames {', '.join(item.name)} has no depth to learn from")
+    return latent.to_latent(torch.where(known, item.depth, 1)), known
+
+
+def l1(
+    mean: Float[Tensor, "b 1 h w"], z: Float[Tensor, "b 1 h w"], known: Bool[Tensor, "b 1 h w"]
+) -> Float[Tensor, "b"]:
+    """Mean of |z - mean| over the known pixels of each image."""
+    return per_image((z - mean).abs(), known)
+
+
+def per_image(
+    values: Float[Tensor, "b 1 h w"], known: Bool[Tensor, "b 1 h w"]
+) -> Float[Tensor, "b"]:
+    """Mean over the known pixels of each image."""
+    return torch.where(known, values, 0).flatten(1).sum(1) / known.flatten(1).sum(1)
+
+
+def thin(points: Points) -> Points:
+    """Keep about 1 to `MOST_FEW` points of each image; each order of magnitude is as likely."""
+    count = (points.weight > 0).sum(1, keepdim=True)
+    share = MOST_FEW ** torch.rand_like(count, dtype=points.weight.dtype) / count
+    keep = torch.rand_like(points.weight) < share
+    return replace(points, weight=points.weight * keep)

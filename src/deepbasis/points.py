@@ -1,0 +1,391 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Points: depth measurements of an image, one type from the file to the fit.
+
+The camera is a pinhole: x points right, y down, z forward. u is the column and v the row; the
+centre of the top left pixel is at (0, 0). Depth is z-depth in metres.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from deepbasis import latent
+from deepbasis.shapes import Bool, Float, Int
+
+Rows = Float[np.ndarray, "n columns"]
+Depth = Float[Tensor, "1 h w"]
+Camera = Float[Tensor, "3 3"]
+
+# Share of its bounding box that a sensor's points cover, whatever the outline of what it sees.
+COVERED = 0.75
+
+
+@dataclass(frozen=True)
+class Points:
+    """Depth measurements of one image, or of a batch, padded with weight 0 to the largest count."""
+
+    u: Float[Tensor, "*b n"]
+    """Column in pixels, possibly between two pixels."""
+    v: Float[Tensor, "*b n"]
+    """Row."""
+    z: Float[Tensor, "*b n"]
+    """Log depth."""
+    weight: Float[Tensor, "*b n"]
+    """Relative precision: 1 by default, 0 for padding."""
+    sigma: Float[Tensor, "*b n"] | None = None
+    """Standard deviation of the measurements in log depth, if they came with one."""
+    dropped: dict[str, int] = field(default_factory=dict)
+    """How many measurements were left out, by reason."""
+
+    @classmethod
+    def from_rows(cls, rows: Rows) -> "Points":
+        """Rows of `u v metres` or `u v metres sigma`; those without a measurement are dropped."""
+        negative = np.isfinite(rows) & (rows < 0)
+        if negative[:, 2:].any():
+            first = rows[negative[:, 2:].any(1)][0]
+            raise ValueError(
+                f"a depth or sigma is negative, first of the point {first.tolist()}; both are in "
+                "metres, and a depth of 0, NaN or infinity means no measurement"
+            )
+        if rows.shape[1] == 4 and len(rows) and not np.isfinite(rows[:, 3]).any():
+            raise ValueError(
+                f"the sigma of all {len(rows)} points is NaN or infinite; if it is not known, pass "
+                "rows of `u v metres`"
+            )
+        depth = torch.from_numpy(np.ascontiguousarray(rows[:, 2]))
+        good = np.isfinite(rows).all(1) & latent.is_valid(depth).numpy()
+        _refuse_if_none_left(rows, good, "without a measurement")
+        dropped = {} if good.all() else {"without a measurement": int((~good).sum())}
+        u, v, depth, *sigma = torch.from_numpy(rows[good].astype(np.float64)).unbind(1)
+        relative = sigma[0] / depth if sigma else None
+        return cls(u, v, latent.to_latent(depth), torch.ones_like(u), relative, dropped)
+
+    @classmethod
+    def from_map(cls, depth: ArrayLike) -> "Points":
+        """A depth map in metres; 0, NaN and infinity mean no measurement."""
+        values = to_numbers(depth, "the depth map")
+        row, column = np.nonzero(np.isfinite(values) & (values != 0))
+        return cls.from_rows(np.stack([column, row, values[row, column]], 1))
+
+    @classmethod
+    def from_maps(
+        cls, sparse: Float[Tensor, "b 1 h w"], weight: Float[Tensor, "b 1 h w"] | None = None
+    ) -> "Points":
+        """A batch of sparse depth maps in metres; 0, NaN and infinity mean no measurement."""
+        _check_maps(sparse, weight)
+        # Half precision holds no column beyond 256 or 2048.
+        sparse = sparse.to(torch.promote_types(sparse.dtype, torch.float32))
+        image, _, row, column = latent.is_valid(sparse).nonzero(as_tuple=True)
+        count = torch.bincount(image, minlength=len(sparse))
+        slot = torch.arange(len(image), device=image.device) - (count.cumsum(0) - count)[image]
+        shape = (len(sparse), int(count.max()) if len(count) else 0)
+
+        def pad(values: Tensor) -> Tensor:
+            return values.new_zeros(shape).index_put_((image, slot), values)
+
+        depth = sparse[image, 0, row, column]
+        given = torch.ones_like(depth)
+        if weight is not None:
+            given = weight[image, 0, row, column].to(depth.dtype)
+        place = pad(column.to(depth.dtype)), pad(row.to(depth.dtype))
+        # In float64, as in `from_rows`, so that rows and maps give the same results to the bit.
+        z = latent.to_latent(depth.double()).to(depth.dtype)
+        return cls(*place, pad(z), pad(given))
+
+    @classmethod
+    def from_cloud(
+        cls,
+        xyz: Float[Tensor, "n 3"],
+        intrinsics: Camera,
+        extrinsics: Float[Tensor, "4 4"] | None,
+        size: tuple[int, int],
+        sigma: Float[Tensor, "n"] | None = None,
+    ) -> "Points":
+        """A point cloud as the camera sees it; points keep their place between the pixels.
+
+        Of points on one pixel the nearest is kept. Points hidden from the camera remain: see
+        `remove_occluded`.
+
+        Args:
+            xyz: points in metres.
+            intrinsics: of the camera.
+            extrinsics: takes points from the sensor's frame to the camera's; None if they are in
+                it already.
+            size: height and width of the image.
+            sigma: standard deviation of each point in metres.
+        """
+        check_camera(intrinsics)
+        if xyz.ndim != 2 or xyz.shape[1] != 3:
+            raise ValueError(f"the cloud is {list(xyz.shape)}; pass points [n, 3] in metres")
+        pose = (torch.eye(4) if extrinsics is None else extrinsics).double()
+        moved = xyz.double() @ pose[:3, :3].mT + pose[:3, 3]
+        u, v, ahead = project(moved, intrinsics)
+        columns = [u, v, moved[:, 2]] + ([] if sigma is None else [sigma.double()])
+        rows = torch.stack(columns, 1)[ahead].numpy()
+        behind = len(xyz) - len(rows)
+        seen = rows[_inside(rows, size)]
+        if not len(seen):
+            raise ValueError(
+                f"none of {len(xyz)} points falls into the image of {size[0]} rows and {size[1]} "
+                f"columns, {behind} are behind the camera; check that the extrinsics lead from "
+                "sensor to camera (z forward), not back, and that the intrinsics are of this image "
+                "size"
+            )
+        points = cls.from_rows(seen).inside(size)
+        counts = {
+            "behind the camera": behind,
+            "outside the image": len(rows) - len(seen),
+            "behind another point on its pixel": len(seen) - len(points),
+        }
+        return replace(points, dropped={why: count for why, count in counts.items() if count})
+
+    @classmethod
+    def pad(cls, images: Sequence["Points"]) -> "Points":
+        """A batch of the points of several images."""
+
+        def padded(name: str) -> Tensor:
+            parts = [getattr(points, name) for points in images]
+            return torch.nn.utils.rnn.pad_sequence(parts, batch_first=True)
+
+        sigma = padded("sigma") if all(one.sigma is not None for one in images) else None
+        return cls(padded("u"), padded("v"), padded("z"), padded("weight"), sigma)
+
+    def __len__(self) -> int:
+        return self.z.shape[-1]
+
+    @property
+    def count(self) -> Float[Tensor, "*b"]:
+        """Number of points in each image."""
+        return (self.weight > 0).sum(-1).to(self.z.dtype)
+
+    @property
+    def rows(self) -> Rows:
+        """Points of one image as `u v metres` and, if known, sigma in metres."""
+        depth = latent.to_depth(self.z)
+        sigma = [] if self.sigma is None else [self.sigma * depth]
+        return torch.stack([self.u, self.v, depth, *sigma], 1).double().cpu().numpy()
+
+    @property
+    def pixel(self) -> tuple[Int[Tensor, "*b n"], Int[Tensor, "*b n"]]:
+        """Row and column of the pixel that holds each point."""
+        return (self.v + 0.5).floor().long(), (self.u + 0.5).floor().long()
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> "Points":
+        """The same points elsewhere."""
+        names = ("u", "v", "z", "weight", "sigma")
+        moved = {n: t.to(device, dtype) for n in names if (t := getattr(self, n)) is not None}
+        return replace(self, **moved)
+
+    def where(self, keep: Bool[Tensor, "n"] | Int[Tensor, "m"]) -> "Points":
+        """Some of the points of one image, by a mask or by their indices."""
+        names = ("u", "v", "z", "weight", "sigma")
+        kept = {n: t[keep] for n in names if (t := getattr(self, n)) is not None}
+        return replace(self, **kept)
+
+    def inside(self, size: tuple[int, int], max_depth: float = np.inf) -> "Points":
+        """Those of one image inside its borders and up to `max_depth` metres, in reading order.
+
+        Of points on one pixel the nearest is kept. What is left out is counted in `dropped`.
+        """
+        tests: dict[str, Callable[[Rows], Bool[np.ndarray, " n"]]] = {
+            "outside the image": lambda rows: _inside(rows, size),
+            f"beyond the largest depth, {max_depth:g} m": lambda rows: rows[:, 2] <= max_depth,
+            "behind another point on its pixel": lambda rows: _nearest(rows, size),
+        }
+        points, dropped = self, dict(self.dropped)
+        for reason, test in tests.items():
+            good = test(points.rows)
+            _refuse_if_none_left(points.rows, good, reason)
+            if not good.all():
+                dropped[reason] = int((~good).sum())
+            points = points.where(torch.from_numpy(good))
+        row, column = points.pixel
+        order = (row * size[1] + column).argsort()
+        return replace(points.where(order), dropped=dropped)
+
+    def with_noise(self, usual: float) -> "Points":
+        """The same points with weights from their sigma.
+
+        A sigma adds to what no fit explains at any point, however well measured: a variance v of
+        log depth, which training found. So the variance of a point is v + sigma^2, and its
+        precision, relative to a perfect point's, is v / (v + sigma^2).
+
+        Args:
+            usual: v; 0 if it is not known, and then the median point's sigma^2 takes its place.
+        """
+        if self.sigma is None or not len(self):
+            return self
+        square = self.sigma.square()
+        usual = usual or float(square[self.weight > 0].median()) or 1.0
+        return replace(self, weight=self.weight * usual / (usual + square))
+
+    def to_map(self, size: tuple[int, int]) -> Depth:
+        """Sparse depth map of one image, in metres; 0 where nothing was measured."""
+        depth = torch.zeros(1, *size)
+        row, column = self.pixel
+        depth[0, row, column] = latent.to_depth(self.z).float()
+        return depth
+
+
+def to_points(points: ArrayLike | Points | None, size: tuple[int, int]) -> Points:
+    """The points of one image of height and width `size`, as a user passes them.
+
+    Args:
+        points: `Points`; a map of the image's size in metres; rows of `u v metres` or
+            `u v metres sigma`; or None.
+        size: height and width of the image.
+    """
+    if isinstance(points, Points):
+        return points
+    values = np.zeros((0, 3)) if points is None else to_numbers(points, "the points")
+    if not values.size:
+        values = np.zeros((0, 3))
+    rows = values.ndim == 2 and values.shape[1] in (3, 4)
+    if rows and values.shape == size:
+        raise ValueError(
+            f"the points and the image are {list(values.shape)}, so this could be a map or rows; "
+            "pass Points.from_map(...) or Points.from_rows(...)"
+        )
+    if not rows and values.shape != size:
+        raise ValueError(
+            f"the points are {list(values.shape)}, the image {list(size)} (height, width); "
+            "expected a map of that size, or rows of `u v metres` or `u v metres sigma`"
+        )
+    return Points.from_rows(values) if rows else Points.from_map(values)
+
+
+def to_numbers(values: object, name: str) -> Float[np.ndarray, "..."]:
+    """Real numbers in float64; masked elements become NaN."""
+    if isinstance(values, Tensor):
+        values = values.detach().cpu().to(torch.float64).numpy()
+    mask = np.ma.getmaskarray(values) if np.ma.isMaskedArray(values) else None
+    try:
+        array = np.asarray(values)
+    except ValueError as error:  # rows of different lengths
+        raise ValueError(f"{name} cannot be read as an array of numbers ({error})") from error
+    if not array.size:
+        return np.zeros(array.shape)
+    if array.dtype.kind not in "iuf":
+        raise ValueError(
+            f"{name} hold {array.dtype} values, a {type(values).__name__}; expected real numbers"
+        )
+    numbers = array.astype(np.float64)
+    return numbers if mask is None else np.where(mask, np.nan, numbers)
+
+
+def remove_occluded(
+    points: Points, size: tuple[int, int], radius: int | None = None, margin: float = 0.15
+) -> Points:
+    """Drop points that a sensor beside the camera sees but the camera does not.
+
+    Such a point is seen through a nearer surface: a point goes if another within `radius` pixels is
+    nearer by more than `margin` of its depth. The radius, unless given, is about half the distance
+    between scan lines: a surface in front has a point that close, while the next line of a road
+    that recedes is farther away. Visible points as close as that to an outline are lost.
+    """
+    if not len(points):
+        return points
+    sparse = points.to_map(size)
+    known = sparse > 0
+    reach = _reach(known) if radius is None else radius
+    nearest = -local_maximum(torch.where(known, -sparse, -torch.inf), reach)
+    row, column = points.pixel
+    visible = (nearest >= (1 - margin) * sparse)[0, row, column]
+    hidden = int((~visible).sum())
+    dropped = points.dropped | ({"hidden by a nearer surface": hidden} if hidden else {})
+    return replace(points.where(visible), dropped=dropped)
+
+
+def range_to_depth(ranges: Depth, intrinsics: Camera) -> Depth:
+    """Depth along the camera's axis from distances along each pixel's ray; 0 stays 0."""
+    check_camera(intrinsics)
+    row, column = torch.meshgrid(*map(torch.arange, ranges.shape[1:]), indexing="ij")
+    pixels = torch.stack([column, row, torch.ones_like(row)], -1).double()
+    rays = torch.linalg.solve(intrinsics.double(), pixels[..., None])[..., 0]
+    return (ranges / rays.norm(dim=-1)).to(ranges)
+
+
+def project(
+    xyz: Float[Tensor, "n 3"], intrinsics: Camera
+) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"], Bool[Tensor, "n"]]:
+    """Column and row of points in the camera's frame, and which of them are in front of it."""
+    ahead = xyz.isfinite().all(1) & (xyz[:, 2] > 0)
+    x, y, w = (torch.where(ahead[:, None], xyz, 1).double() @ intrinsics.double().mT).unbind(1)
+    return x / w, y / w, ahead
+
+
+def check_camera(intrinsics: Camera) -> None:
+    """Refuse intrinsics that are not those of a camera."""
+    positive = intrinsics.isfinite().all() and (intrinsics.diagonal() > 0).all()
+    if not (positive and torch.linalg.det(intrinsics.double()) > 0):
+        wanted = "[[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels"
+        raise ValueError(f"the camera's intrinsics are {intrinsics.tolist()}; pass {wanted}")
+
+
+def local_maximum(values: Depth, radius: int) -> Depth:
+    """Largest value in the square window around each pixel."""
+    in_rows = F.max_pool2d(values, (1, 2 * radius + 1), stride=1, padding=(0, radius))
+    return F.max_pool2d(in_rows, (2 * radius + 1, 1), stride=1, padding=(radius, 0))
+
+
+def _reach(known: Bool[Tensor, "1 h w"]) -> int:
+    """One more than the radius within which COVERED of the pixels between the points have one."""
+    _, row, column = known.nonzero(as_tuple=True)
+    box = known[:, row.min() : row.max() + 1, column.min() : column.max() + 1].float()
+    radius = 0
+    while local_maximum(box, radius).mean() < COVERED:
+        radius += 1
+    return radius + 1
+
+
+def _inside(rows: Rows, size: tuple[int, int]) -> Bool[np.ndarray, " n"]:
+    column, row = np.floor(rows[:, :2] + 0.5).T
+    return (column >= 0) & (column < size[1]) & (row >= 0) & (row < size[0])
+
+
+def _nearest(rows: Rows, size: tuple[int, int]) -> Bool[np.ndarray, " n"]:
+    """Which points have no nearer one on their pixel."""
+    owner = np.full(size, -1)
+    far_first = np.argsort(-rows[:, 2], kind="stable")
+    column, row = np.floor(rows[:, :2] + 0.5).astype(np.int64).T
+    # Where an index is repeated, numpy assigns the last value: the nearest point's.
+    owner[row[far_first], column[far_first]] = far_first
+    nearest = np.zeros(len(rows), np.bool_)
+    nearest[owner[owner >= 0]] = True
+    return nearest
+
+
+def _refuse_if_none_left(rows: Rows, good: Bool[np.ndarray, " n"], reason: str) -> None:
+    if good.any() or not len(rows):
+        return
+    low, high = rows.min(0), rows.max(0)
+    raise ValueError(
+        f"all {len(rows)} points are {reason}: u (column) from {low[0]:.4g} to {high[0]:.4g}, "
+        f"v (row) from {low[1]:.4g} to {high[1]:.4g}, depth from {low[2]:.4g} to {high[2]:.4g} m"
+    )
+
+
+def _check_maps(sparse: Tensor, weight: Tensor | None) -> None:
+    if sparse.ndim != 4 or sparse.shape[1] != 1 or not sparse.is_floating_point():
+        raise ValueError(
+            f"sparse depth is {sparse.dtype} {list(sparse.shape)}; expected floating point metres "
+            "[batch, 1, height, width]"
+        )
+    if weight is not None and weight.shape != sparse.shape:
+        raise ValueError(
+            f"weights are {list(weight.shape)} but the sparse depth is {list(sparse.shape)}; "
+            "pass one weight for each pixel"
+        )
+    negative = (sparse < 0) & (sparse != -torch.inf)
+    if negative.any():
+        image, _, row, column = negative.nonzero()[0].tolist()
+        raise ValueError(
+            f"sparse depth is negative, first in image {image} at row {row}, column {column}: "
+            f"{float(sparse[image, 0, row, column]):.4g} m; depth is in metres, "
+            "and 0, NaN or infinity mean no measurement"
+        )

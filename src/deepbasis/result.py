@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Completion: depth at every pixel with its error bar, and what was decided on the way."""
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from deepbasis import latent
+from deepbasis.fit import Posterior
+from deepbasis.layer import Fitted, Prediction
+from deepbasis.points import Points
+from deepbasis.shapes import Float
+
+# Before anything is known of a point, it is an outlier with this probability, and then its depth
+# is anything from 0.1 to 100 m, uniformly in log depth.
+OUTLIERS, OUTLIER_RANGE = 0.01, math.log(1000)
+# Points this many times deeper or nearer than the model expects are probably in another unit.
+UNIT_FACTOR = 20.0
+# Share of points outside the image from which something is wrong, and the smallest side of an image
+# at which the coarsest features of the network still see it: their stride is 32 pixels.
+MANY_OUTSIDE, SMALLEST_IMAGE = 0.25, 32
+NO_POINTS = "there are no points: the depth is what the model expects from the image alone"
+
+
+class Outlier(NamedTuple):
+    """A measurement that contradicts the others."""
+
+    u: float
+    v: float
+    depth: float
+    """As measured, in metres."""
+    expected: float
+    """What all other points predict, in metres."""
+    residual: float
+    """Log depth measured minus expected: 0.1 is about 10 %."""
+    probability: float
+    """That it is an outlier."""
+
+
+@dataclass(frozen=True)
+class Completion:
+    """Depth at every pixel with its error bar, and what was decided on the way to it.
+
+    Maps are [height, width], float32. Depth is in metres; the latent is its natural logarithm.
+    """
+
+    latent_mean: Float[np.ndarray, "h w"]
+    latent_var: Float[np.ndarray, "h w"]
+    points: Float[np.ndarray, "n columns"]
+    """Measurements used: u, v, metres and, if given, sigma; `complete` takes them again."""
+    dropped: dict[str, int]
+    """How many were not used, by reason."""
+    warnings: tuple[str, ...] = ()
+    error_distribution: latent.ErrorDistribution = latent.LAPLACE
+    """Distribution of the latent around its mean."""
+    fitted: Fitted | None = field(default=None, repr=False)
+    """The fit of a batch of one image."""
+
+    @classmethod
+    def of(cls, prediction: Prediction, points: Points, fitted: Fitted | None) -> "Completion":
+        """The completion of one image."""
+        here = Prediction(*(part[0, 0].float().cpu() for part in prediction))
+        distribution: latent.ErrorDistribution = latent.LAPLACE
+        warnings = [*_doubt_size(here.mean.shape), *_doubt_places(points)]
+        warnings += [] if len(points) else [NO_POINTS]
+        if fitted is not None:
+            distribution = fitted.calibrated.distribution(here)
+            warnings += _doubt_unit(fitted)
+        return cls(
+            here.mean.numpy(), here.var.numpy(), points.rows, points.dropped, tuple(warnings),
+            distribution, fitted,
+        )  # fmt: skip
+
+    @property
+    def depth(self) -> Float[np.ndarray, "h w"]:
+        """Median depth in metres."""
+        return latent.to_depth(torch.from_numpy(self.latent_mean)).numpy()
+
+    @property
+    def std(self) -> Float[np.ndarray, "h w"]:
+        """Half the central 68.27 % interval, in metres."""
+        low, high = self.interval(latent.ONE_SIGMA)
+        return (high - low) / 2
+
+    def interval(self, level: float) -> tuple[Float[np.ndarray, "h w"], Float[np.ndarray, "h w"]]:
+        """Depths in metres between which a sensor would read with probability `level`."""
+        mean, var = torch.from_numpy(self.latent_mean), torch.from_numpy(self.latent_var)
+        low, high = latent.interval(mean, var, level, self.error_distribution)
+        return low.numpy(), high.numpy()
+
+    def half_width(self, level: float) -> Float[np.ndarray, "h w"]:
+        """Half the width of the latent interval of probability `level`: 0.1 is about 10 %."""
+        var = torch.from_numpy(self.latent_var)
+        return self.error_distribution.half_width(var, level).numpy()
+
+    def rescale(self, factor: float) -> "Completion":
+        """The same with every latent standard deviation times a factor."""
+        return replace(self, latent_var=self.latent_var * np.float32(factor**2))
+
+    @property
+    def posterior(self) -> Posterior | None:
+        """Of the weights, a batch of one; with correlated errors, given the points' innovations."""
+        return None if self.fitted is None else self.fitted.posterior
+
+    @property
+    def noise_percent(self) -> float | None:
+        """What the fit leaves unexplained at a point of weight 1, in per cent of depth: with
+        correlated errors, what the point shares with no neighbour. None if it is not known.
+        """
+        noise = 0.0 if self.fitted is None else float(self.fitted.noise_var)
+        return 100 * math.sqrt(noise) if noise > 0 else None
+
+    @cached_property
+    def outliers(self) -> list[Outlier]:
+        """Points that are more likely wrong than right, the worst first.
+
+        A point is judged by what all others predict of it: a mixture of the predictive
+        distribution and, with a probability of 1 % beforehand, any depth from 0.1 to 100 m.
+        """
+        if self.fitted is None or not len(self.points):
+            return []
+        left_out = self.fitted.leave_one_out()
+        error, var, _ = left_out
+        distribution = self.fitted.calibrated.distribution(left_out)
+        right = math.log(1 - OUTLIERS) + distribution.log_density(error, var)
+        probability = torch.sigmoid(math.log(OUTLIERS / OUTLIER_RANGE) - right)
+        # Where the others say nothing, a point cannot contradict them.
+        probability = torch.where(var < OUTLIER_RANGE**2, probability, 0)
+        expected = latent.to_depth(latent.to_latent(torch.from_numpy(self.points[:, 2])) - error)
+        numbers = zip(*(x.tolist() for x in (expected, error, probability)), strict=True)
+        found = [
+            Outlier(*point[:3], *judged)
+            for point, judged in zip(self.points.tolist(), numbers, strict=True)
+            if judged[-1] > 0.5
+        ]
+        return sorted(found, key=lambda one: -abs(one.residual))
+
+
+def _doubt_size(size: tuple[int, ...]) -> list[str]:
+    """A warning if the image is too small for the network to make sense of it."""
+    if min(size) >= SMALLEST_IMAGE:
+        return []
+    return [
+        f"the image is {size[0]} x {size[1]} pixels (height x width); the network needs about "
+        f"{SMALLEST_IMAGE} x {SMALLEST_IMAGE} to make sense of a scene"
+    ]
+
+
+def _doubt_places(points: Points) -> list[str]:
+    """A warning if many points fall outside the image."""
+    outside = sum(count for why, count in points.dropped.items() if why.startswith("outside"))
+    if outside <= MANY_OUTSIDE * (outside + len(points)):
+        return []
+    return [
+        f"{outside} of {outside + len(points)} points fall outside the image; check the order of u "
+        "(column) and v (row), the camera's intrinsics and the size of the image"
+    ]
+
+
+def _doubt_unit(fitted: Fitted) -> list[str]:
+    """A warning if the points look as if they were in another unit than metres."""
+    z, mean = fitted.observed.points.z, fitted.prior.mean
+    if not z.numel() or not mean.any():
+        return []
+    phi = fitted.observed.phi
+    expected, measured = float((phi @ mean.to(phi)).median()), float(z.median())
+    if abs(measured - expected) < math.log(UNIT_FACTOR):
+        return []
+    median, alone = (float(latent.to_depth(torch.tensor(x))) for x in (measured, expected))
+    unit = "millimetres or centimetres read as metres" if median > alone else "a wrong scale"
+    return [
+        f"the points lie at {median:.4g} m where the model expects {alone:.3g} m from the image "
+        f"alone, a factor of {median / alone:.3g}: this looks like {unit}"
+    ]

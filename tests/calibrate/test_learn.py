@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calibration learned from errors whose distribution is known."""
+
+import pytest
+import torch
+from torch.distributions import StudentT
+
+from deepbasis import BasisFit, fit
+from deepbasis.calibrate import learn
+from deepbasis.layer import CalibrationRow
+
+MADE = [
+    CalibrationRow(500, 0.8, 5, 1),
+    CalibrationRow(0, 1.2, 40, 1),
+    CalibrationRow(20, 3.0, 9, 1),
+]
+
+
+def test_calibration_finds_the_variance_and_the_distribution_of_the_errors(generator):
+    """Noise alone, off by another factor at each count; a t's variance is dof / (dof - 2)."""
+    torch.manual_seed(100 + generator.initial_seed())
+    model, groups = BasisFit(3).eval().error_model("correlated"), []
+    for points, factor, dof, _ in MADE:
+        noise = torch.rand(50_000, dtype=torch.float64, generator=generator) + 0.1
+        error = StudentT(torch.tensor(float(dof)).double()).sample(noise.shape)
+        error *= (factor * noise).sqrt()
+        rows = torch.stack([error, noise, torch.full_like(noise, 1e-9)], 1)
+        groups.append(learn.Sampled(rows, torch.tensor([max(points - 1, 0.0), points + 1.0])))
+    found = learn.calibrate(model, groups)["rows"]
+    assert [row.points for row in found] == pytest.approx([0.5, 20, 500])
+    for row, (_, factor, dof, _) in zip(found, sorted(MADE), strict=True):
+        noise_factor = model.calibration.at(torch.tensor([row.points])).noise_factor
+        assert float(noise_factor) == pytest.approx(factor * dof / (dof - 2), rel=0.05)
+        assert row.width == pytest.approx(((dof - 2) / dof) ** 0.5, rel=0.02)
+        assert 1 / row.dof == pytest.approx(1 / dof, abs=0.02)
+
+
+def test_calibration_brings_nees_to_1_where_noise_and_model_mix(generator):
+    """Variances that are off by two factors, and by one more at each count."""
+    model, groups = BasisFit(3).eval().error_model("correlated"), []
+    for points, factor in ((500, 0.8), (0, 1.2), (20, 1.1)):
+        noise, var = torch.rand(2, 20_000, dtype=torch.float64, generator=generator) + 0.1
+        std = (factor * (2 * noise + 0.5 * var)).sqrt()
+        error = std * torch.randn(20_000, dtype=torch.float64, generator=generator)
+        rows = torch.stack([error, noise, var], 1)
+        groups.append(learn.Sampled(rows, torch.tensor([float(points)])))
+    learn.calibrate(model, groups)
+    for group in groups:
+        error, noise, var = group.rows.unbind(1)
+        found = model.calibration.at(group.points)
+        calibrated = float(found.noise_factor) * noise + float(found.model_factor) * var
+        assert fit.nees(error, calibrated) == pytest.approx(1, abs=0.01)
+
+
+def test_too_few_pixels_teach_no_distribution():
+    model = BasisFit(3).eval().error_model("correlated")
+    rows = torch.tensor([[0.1, 0.01, 0.01]]).repeat(learn.FEWEST_PIXELS - 1, 1)
+    assert learn.calibrate(model, [learn.Sampled(rows, torch.ones(1))])["rows"] == []
+    assert model.calibration.at(torch.ones(1)).dof is None

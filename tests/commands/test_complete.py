@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`deepbasis complete`: files in any form in, whole files out, and what is said on the way."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import trimesh
+from safetensors.torch import save_file
+from scipy import stats
+
+from deepbasis.cli import main
+from deepbasis.commands.complete.self_check import ENOUGH, LEVELS, Check
+from deepbasis.data.clouds import read_cloud, write_ply
+from deepbasis.data.formats import (
+    read_depth_png,
+    write_depth_png,
+    write_image,
+    write_npy,
+)
+from deepbasis.data.images import read_image
+from models import make_model
+
+SIZE = (32, 48)
+CAMERA = (40.0, 40.0, 23.5, 15.5)
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """A photograph of a wall, 400 of its points in every form, and an untrained model."""
+    folder = tmp_path_factory.mktemp("inputs")
+    rng = np.random.default_rng(0)
+    write_image(folder / "wall.png", rng.integers(256, size=(*SIZE, 3), dtype=np.uint8))
+    true = np.round(3 + np.linspace(-0.02, 0.02, SIZE[1]) + np.zeros(SIZE), 3)
+    measured = np.zeros(SIZE)
+    chosen = rng.permutation(measured.size)[:400]
+    noisy = true.flat[chosen] * np.exp(0.02 * rng.standard_normal(400))
+    measured.flat[chosen] = np.round(noisy, 3)
+    write_npy(folder / "truth.npy", true.astype(np.float32))
+    write_npy(folder / "map.npy", measured.astype(np.float32))
+    write_depth_png(folder / "map.png", measured, 1000)
+    v, u = measured.nonzero()
+    rows = np.stack([u, v, measured[v, u]], 1)
+    np.savetxt(folder / "rows.csv", rows, fmt="%.6g")
+    fx, fy, cx, cy = CAMERA
+    xyz = np.stack([(u - cx) / fx * rows[:, 2], (v - cy) / fy * rows[:, 2], rows[:, 2]], 1)
+    write_ply(folder / "cloud.ply", xyz)
+    write_ply(folder / "behind.ply", xyz * [1, 1, -1])
+    np.pad(xyz, ((0, 0), (0, 1))).astype("<f4").tofile(folder / "cloud.bin")
+    # A sensor whose x looks forward, y left and z up, 0.5 m behind the camera.
+    pose = np.array([[0, -1, 0, 0], [0, 0, -1, 0], [1, 0, 0, -0.5]])
+    write_ply(folder / "sensor.ply", (xyz - pose[:, 3]) @ pose[:, :3])
+    np.savetxt(folder / "pose.txt", pose)
+    (folder / "camera.txt").write_text(" ".join(map(str, CAMERA)))
+    make_model(errors="independent").save(folder / "model.safetensors")
+    return folder
+
+
+@pytest.fixture
+def complete(inputs, monkeypatch, tmp_path):
+    """Run the command on the wall in a folder of its own; gives exit code and output folder."""
+    for file in inputs.iterdir():
+        shutil.copy(file, tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    def run(words, image="wall.png", model="model.safetensors", out="out"):
+        options = ["--model", model, "--out", out, *words.split()]
+        monkeypatch.setattr(sys, "argv", ["deepbasis", "complete", *image.split(), *options])
+        try:
+            main()
+        except SystemExit as stop:
+            return int(stop.code or 0)
+        return 0
+
+    return run
+
+
+def summary(folder, name="wall"):
+    return json.loads((folder / "out" / f"{name}.json").read_text())
+
+
+def test_every_form_of_the_same_points_gives_the_same_depth(complete, tmp_path, capsys):
+    forms = {
+        "map.npy": "",
+        "map.png": "--depth-scale 1000",
+        "rows.csv": "",
+        "cloud.ply": "--intrinsics camera.txt",
+        "cloud.bin": "--intrinsics camera.txt",
+        "sensor.ply": "--intrinsics camera.txt --extrinsics pose.txt",
+    }
+    depths = {}
+    for file, words in forms.items():
+        assert complete(f"--sparse {file} --no-figure {words}") == 0, capsys.readouterr().err
+        assert summary(tmp_path)["points"] == 400
+        depths[file] = np.load(tmp_path / "out" / "wall-depth.npy")
+        np.testing.assert_allclose(depths[file], depths["map.npy"], rtol=1e-5)
+    assert np.abs(depths["map.npy"] - np.load("truth.npy")).mean() < 0.1
+
+
+def test_what_is_written_reads_back(complete, tmp_path, capsys):
+    words = (
+        "--sparse map.npy --interval 0.9 --cloud --intrinsics camera.txt --ground-truth truth.npy"
+    )
+    assert complete(words) == 0
+    out, told = tmp_path / "out", summary(tmp_path)
+    maps = ["depth", "high90", "low90", "std"]
+    files = {f"wall-{kind}{suffix}" for kind in maps for suffix in (".npy", ".png")}
+    assert {p.name for p in out.iterdir()} == files | {"wall.png", "wall.json", "wall.ply"}
+    for kind in maps:
+        exact = np.load(out / f"wall-{kind}.npy")
+        assert exact.dtype == np.float32
+        scale = told["png_scale"][kind]
+        rounded = read_depth_png(out / f"wall-{kind}.png", scale)
+        np.testing.assert_allclose(rounded, exact, atol=0.51 / scale)
+    depth, std = (np.load(out / f"wall-{kind}.npy") for kind in ("depth", "std"))
+    v, u = np.indices(SIZE)
+    xyz = np.stack([(u - 23.5) / 40 * depth, (v - 15.5) / 40 * depth, depth], -1).reshape(-1, 3)
+    np.testing.assert_allclose(read_cloud(out / "wall.ply"), xyz, rtol=1e-6)
+    cloud = trimesh.load(out / "wall.ply")
+    np.testing.assert_allclose(cloud.vertices, xyz, rtol=1e-6)
+    image = read_image(tmp_path / "wall.png")
+    np.testing.assert_array_equal(cloud.colors[:, :3], image.reshape(-1, 3))
+    raw = cloud.metadata["_ply_raw"]["vertex"]["data"]
+    np.testing.assert_array_equal(raw["std"], std.ravel())
+    assert read_image(out / "wall.png").std() > 20
+    assert told["ground_truth"]["mae"] == pytest.approx(
+        np.abs(depth - np.load("truth.npy")).mean(), 1e-4
+    )
+    assert told["alpha"] > 0
+    assert told["noise_percent"] == pytest.approx(100 / told["beta"] ** 0.5)
+    assert told["log_evidence"] > 0
+    assert 1 <= told["steps"] <= 8
+    assert (told["dropped"], told["warnings"]) == ({}, [])
+    said = capsys.readouterr()
+    assert "wall: 400 points used; median std 0." in said.out
+    assert said.err == ""
+
+
+def test_options_reach_the_model(complete, tmp_path):
+    stds = {}
+    for words in (
+        "--errors independent",
+        "--errors correlated",
+        "--errors paper",
+        "--huber 1.345",
+        "--max-depth 3.1",
+    ):
+        assert complete(f"--sparse map.npy --no-figure {words}") == 0
+        stds[words] = np.load(tmp_path / "out" / "wall-std.npy").mean()
+    assert len(set(stds.values())) == 5
+    told = summary(tmp_path)["dropped"]
+    assert list(told) == ["beyond the largest depth, 3.1 m"]
+    assert summary(tmp_path)["points"] + sum(told.values()) == 400
+
+
+def test_without_points_depth_comes_from_the_image(complete, tmp_path, capsys):
+    assert complete("") == 0
+    assert summary(tmp_path)["points"] == 0
+    assert "there are no points" in capsys.readouterr().err
+    assert (tmp_path / "out" / "wall.png").exists()
+
+
+def test_folders_are_matched_by_name_and_done_frames_are_skipped(complete, tmp_path, capsys):
+    for folder in ("rgb", "lidar", "cameras"):
+        (tmp_path / folder).mkdir()
+    for name in ("a", "b", "c", "d"):
+        shutil.copy("wall.png", f"rgb/{name}.png")
+        sparse = Path("rows.csv" if name == "b" else "map.png")
+        shutil.copy(sparse, f"lidar/{name}{sparse.suffix}")
+        shutil.copy("camera.txt", f"cameras/{name}.txt")
+    (tmp_path / "scale.txt").write_text("1000")
+    words = "--sparse lidar --intrinsics cameras --no-figure"
+    assert complete(words, image="rgb") == 0
+    said = capsys.readouterr().out
+    assert [line.split(":")[0] for line in said.splitlines()[:4]] == ["a", "b", "c", "d"]
+    depths = [np.load(f"out/{name}-depth.npy") for name in "abcd"]
+    for depth in depths[1:]:
+        np.testing.assert_allclose(depth, depths[0], rtol=1e-6)
+    (tmp_path / "out" / "c.json").unlink()
+    before = (tmp_path / "out" / "a-depth.npy").stat().st_mtime_ns
+    assert complete(words, image="rgb") == 0
+    said = capsys.readouterr().out
+    assert said.startswith("3 of 4 frames are done already")
+    assert "c: 400 points" in said
+    assert "a: " not in said
+    assert complete(words, image="rgb") == 0
+    assert "4 of 4 frames are done already" in capsys.readouterr().out
+    assert (tmp_path / "out" / "a-depth.npy").stat().st_mtime_ns == before
+    assert complete(f"{words} --huber 1.345", image="rgb/a.png rgb/b.png") == 0
+    assert "a: 400 points" in capsys.readouterr().out
+    assert not list((tmp_path / "out").glob("*.part"))
+
+
+def test_a_frame_is_done_only_when_all_of_it_is_written(complete, monkeypatch, tmp_path, capsys):
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("matplotlib.figure.Figure.savefig", fail)
+        assert complete("--sparse map.npy") == 2
+    said = capsys.readouterr().err
+    assert said == "deepbasis: cannot write out/wall.png (no space left on device)\n"
+    left = {p.name for p in (tmp_path / "out").iterdir()}
+    assert left == {f"wall-{k}{s}" for k in ("depth", "std") for s in (".npy", ".png")}
+    assert complete("--sparse map.npy") == 0
+    assert "wall: 400 points" in capsys.readouterr().out
+
+
+def test_outliers_are_listed(complete, tmp_path, capsys):
+    measured = np.load("map.npy")
+    v, u = (int(x[0]) for x in measured.nonzero())
+    measured[v, u] *= 2
+    np.save("map.npy", measured)
+    assert complete("--sparse map.npy --huber 1.345 --no-figure") == 0
+    told = summary(tmp_path)
+    assert told["outliers"] == 1
+    assert (told["worst_outliers"][0]["u"], told["worst_outliers"][0]["v"]) == (u, v)
+    assert told["worst_outliers"][0]["residual"] == pytest.approx(np.log(2), abs=0.1)
+    assert "; 1 outlier\n" in capsys.readouterr().out
+
+
+def test_the_check_tells_and_rescaling_applies_its_factor(complete, tmp_path, capsys):
+    assert complete("--sparse map.npy --no-figure --check") == 0
+    told, std = summary(tmp_path)["check"], np.load("out/wall-std.npy")
+    assert told["held_out"] == 40
+    assert told["mae"] < 0.15
+    assert "wall: 40 points held out: MAE" in capsys.readouterr().out
+    assert complete("--sparse map.npy --no-figure --rescale") == 0
+    assert summary(tmp_path)["check"] == told
+    np.testing.assert_allclose(np.load("out/wall-std.npy"), told["factor"] * std, rtol=0.02)
+    np.savetxt("few.csv", np.loadtxt("rows.csv")[:100])
+    assert complete("--sparse few.csv --no-figure --rescale") == 0
+    assert summary(tmp_path)["check"]["trusted"] is None
+    assert "too few to judge" in capsys.readouterr().out
+
+
+def make_check(factor: float, n: int = 2000) -> Check:
+    """Laplace errors of scale 1, and error bars that are wrong by a factor."""
+    rng = np.random.default_rng(3)
+    half = np.stack([np.full(n, factor * stats.laplace.ppf((1 + level) / 2)) for level in LEVELS])
+    return Check(np.ones(n), np.ones(n), rng.laplace(size=n), half)
+
+
+@pytest.mark.parametrize(("factor", "word"), [(0.5, "too narrow"), (1, "trusted"), (2, "too wide")])
+def test_a_verdict_is_right_about_errors_of_known_size(factor, word):
+    check = make_check(factor)
+    assert word in check.verdict
+    assert check.trusted is (factor == 1)
+    assert check.factor == pytest.approx(1 / factor, rel=0.1)
+    expected = [stats.laplace.cdf(row[0]) - stats.laplace.cdf(-row[0]) for row in check.half]
+    assert check.coverage == pytest.approx(expected, abs=4 * 0.5 / 2000**0.5)
+    joined = Check.join([make_check(factor, 500)] * 2)
+    assert len(joined) == 1000
+    assert joined.half.shape == (3, 1000)
+
+
+def test_calibrated_error_bars_are_seldom_doubted_however_few_the_points():
+    rng = np.random.default_rng(0)
+    half = np.array([stats.laplace.ppf((1 + level) / 2) for level in LEVELS])[:, None]
+    doubted = [
+        Check(one, one, rng.laplace(size=ENOUGH), np.repeat(half, ENOUGH, 1)).trusted is False
+        for one in [np.ones(ENOUGH)] * 400
+    ]
+    assert np.mean(doubted) < 0.06  # three levels, each wrong in about 1 of 100
+
+
+BAD = [
+    ("--sparse map.npy --interval 1.5", "--interval 1.5 is not a probability between 0 and 1"),
+    ("--sparse map.npy --cloud", "--cloud needs the camera: pass --intrinsics"),
+    ("--sparse map.png --depth-scale 0", "--depth-scale 0 is not positive; metres = value / scale"),
+    ("--sparse map.npy --huber inf", "--huber inf is not a positive number of standard deviations"),
+    ("--sparse nothing.npy", "there is no file nothing.npy"),
+    ("--sparse map.png", "map.png holds integers, and the file does not say their unit: read as"),
+    ("--sparse small.npy", "small.npy is 16 x 48 pixels (height x width), but the image wall.png"),
+    ("--sparse map.png --depth-scale 1", "which looks like millimetres read as metres"),
+    ("--sparse thousands.csv", "which looks like millimetres read as metres"),
+    ("--sparse map.npy --max-depth 1", "map.npy: all 400 points are beyond the largest depth, 1 m"),
+    ("--sparse cloud.ply", "cloud.ply is a point cloud, so the camera must be known"),
+    ("--sparse behind.ply --intrinsics camera.txt", "400 are behind the camera; check that"),
+    ("--sparse map.npy --intrinsics wall.png", "does not hold the numbers of a camera"),
+    ("--sparse map.npy --device warp", "--device warp cannot be used here"),
+    ("--sparse map.npy --ground-truth small.npy", "small.npy is 16 x 48 pixels"),
+    ("--sparse map.npy --ground-truth zero.npy", "zero.npy holds no depth to compare with"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), BAD, ids=[words for words, _ in BAD])
+def test_bad_input_is_one_sentence_and_writes_nothing(complete, capsys, words, message):
+    np.save("small.npy", np.load("map.npy")[:16])
+    np.save("zero.npy", np.zeros(SIZE))
+    np.savetxt("thousands.csv", np.loadtxt("rows.csv") * [1, 1, 1000])
+    check_refused(complete(words), message, capsys)
+
+
+def check_refused(code, message, capsys):
+    said = capsys.readouterr()
+    assert code == 2
+    assert message in said.err
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+    assert not Path("out").exists()
+
+
+def test_a_bad_image_model_or_folder_is_one_sentence_too(complete, monkeypatch, tmp_path, capsys):
+    (tmp_path / "broken.jpg").write_bytes((tmp_path / "wall.png").read_bytes()[:500])
+    check_refused(
+        complete("", image="broken.jpg"), "broken.jpg cannot be read as a picture", capsys
+    )
+    check_refused(complete("", image="nothing.jpg"), "there is no file nothing.jpg", capsys)
+    monkeypatch.setattr("deepbasis.model.WEIGHTS", tmp_path)
+    shutil.copy("model.safetensors", "indoor.safetensors")
+    check_refused(complete("", model="indor"), "did you mean 'indoor'?", capsys)
+    other = {"deepbasis": json.dumps({"format": 99, "architecture": {}})}
+    save_file({"x": torch.zeros(1)}, "other.safetensors", other)
+    refused = complete("", model="other.safetensors")
+    check_refused(refused, "not a model of this version of deepbasis: its format is 99", capsys)
+    check_refused(complete("", out="map.npy/out"), "map.npy is a file; choose another", capsys)
+    check_refused(
+        complete("", out="."), "holds wall.png, an input that results would replace", capsys
+    )
+    (tmp_path / "more").mkdir()
+    shutil.copy("wall.png", "more/wall.jpg")
+    refused = complete("", image="wall.png more")
+    check_refused(refused, "would share the name of their results", capsys)
+    shutil.copy("wall.png", "more/other.png")
+    refused = complete("--sparse map.npy", image="more")
+    check_refused(refused, "--sparse map.npy is one file for 2 images; pass a folder", capsys)
+    (tmp_path / "lidar").mkdir()
+    shutil.copy("map.npy", "lidar/wall.npy")
+    refused = complete("--sparse lidar", image="more")
+    check_refused(refused, "lidar holds 1 files, but none named 'other'", capsys)
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused(complete, monkeypatch, capsys):
+    monkeypatch.setattr("os.access", lambda *_: False)
+    check_refused(complete("--sparse map.npy"), "cannot be written to; choose another", capsys)

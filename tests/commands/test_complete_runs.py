@@ -1,0 +1,391 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs of `deepbasis complete` over folders: what fails, what is up to date, what is stopped."""
+
+import errno
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepbasis.cli import main
+from deepbasis.data.formats import write_depth_png, write_image
+from models import make_model
+from waiting import LIMIT, wait_for
+
+SIZE = (32, 48)
+NAMES = ("a", "b", "c")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model.safetensors"
+    make_model(errors="independent").save(path)
+    return path
+
+
+def make_frame(name, seed, points=300):
+    """A wall of 3 m with noisy points."""
+    draw = np.random.default_rng(seed)
+    write_image(Path(f"rgb/{name}.png"), draw.integers(256, size=(*SIZE, 3), dtype=np.uint8))
+    depth = np.zeros(SIZE)
+    chosen = draw.permutation(depth.size)[:points]
+    depth.flat[chosen] = 3 * np.exp(0.02 * draw.standard_normal(points))
+    write_depth_png(Path(f"lidar/{name}.png"), depth, 1000)
+
+
+@pytest.fixture
+def frames(tmp_path, monkeypatch):
+    """A folder of three frames; the working folder."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("rgb", "lidar"):
+        Path(folder).mkdir()
+    Path("scale.txt").write_text("1000")
+    for seed, name in enumerate(NAMES):
+        make_frame(name, seed)
+    return tmp_path
+
+
+@pytest.fixture
+def complete(frames, model, monkeypatch, capsys):
+    """Run the command; gives exit code, and what was printed to both streams."""
+
+    def run(words="", image="rgb", sparse="--sparse lidar", figure="--no-figure"):
+        words = f"complete {image} --out out --model {model} {sparse} {figure} {words}"
+        monkeypatch.setattr(sys, "argv", ["deepbasis", *words.split()])
+        capsys.readouterr()
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def completed(said):
+    """Names of the frames that a run has computed."""
+    return re.findall(r"^(\w+): \d+ points used", said, re.MULTILINE)
+
+
+# What fails
+
+
+def test_a_corrupt_frame_does_not_stop_the_others_and_is_tried_again(complete):
+    good = Path("rgb/b.png").read_bytes()
+    Path("rgb/b.png").write_bytes(good[:200])
+    code, out, err = complete()
+    assert code == 1
+    assert completed(out) == ["a", "c"]
+    assert "deepbasis: b failed: rgb/b.png cannot be read as a picture" in err
+    assert err.splitlines()[-1] == (
+        "deepbasis: 1 of 3 frames failed; the same command tries them again"
+    )
+    assert not Path("out/b.json").exists()
+    code, out, err = complete()
+    assert (code, completed(out)) == (1, [])
+    assert "2 of 3 frames are done already" in out
+    Path("rgb/b.png").write_bytes(good)
+    code, out, err = complete()
+    assert (code, completed(out), err) == (0, ["b"], "")
+
+
+@pytest.mark.parametrize("sparse", [b"", b"hello", None])
+def test_bad_points_and_lost_files_fail_alone(complete, sparse):
+    path = Path("lidar/b.png")
+    if sparse is None:
+        path.unlink()
+        path.symlink_to("nowhere.png")
+    else:
+        path.write_bytes(sparse)
+    code, out, err = complete()
+    assert (code, completed(out)) == (1, ["a", "c"])
+    assert "deepbasis: b failed: " in err
+    assert "Traceback" not in err
+
+
+def test_one_image_that_fails_is_a_mistake(complete):
+    Path("rgb/b.png").write_bytes(b"hello")
+    code, out, err = complete(image="rgb/b.png", sparse="")
+    assert (code, out) == (2, "")
+    assert err.startswith("deepbasis: rgb/b.png cannot be read as a picture")
+    assert err.count("\n") == 1
+
+
+def test_a_full_disk_names_the_file(complete, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    code, _, err = complete()
+    assert code == 2
+    assert err == "deepbasis: cannot write out/a-depth.npy (No space left on device)\n"
+    assert not list(Path("out").iterdir())
+
+
+# What is up to date
+
+
+def rerun(complete, words=""):
+    code, out, err = complete(words)
+    assert code == 0, err
+    return completed(out)
+
+
+def test_a_replaced_input_is_computed_again(complete):
+    assert rerun(complete) == ["a", "b", "c"]
+    assert rerun(complete) == []
+    for path in ("rgb/b.png", "lidar/b.png"):
+        status = Path(path).stat()
+        make_frame("b", path.count("i") + 50)
+        if path == "rgb/b.png":  # a tool that keeps times must not hide the change
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert rerun(complete) == ["b"]
+    assert rerun(complete) == []
+
+
+def test_another_scale_model_or_version_is_computed_again(complete, model, monkeypatch, tmp_path):
+    assert rerun(complete) == ["a", "b", "c"]
+    Path("scale.txt").write_text("1001")
+    assert rerun(complete) == ["a", "b", "c"]
+    assert rerun(complete, "--huber 1.345") == ["a", "b", "c"]
+    assert rerun(complete, "--huber 1.345 --quiet") == []
+    assert rerun(complete) == ["a", "b", "c"]
+    monkeypatch.setattr("deepbasis.__version__", "99")
+    assert rerun(complete) == ["a", "b", "c"]
+    before = model.read_bytes()
+    try:
+        make_model(errors="correlated").save(model)
+        assert rerun(complete) == ["a", "b", "c"]
+    finally:
+        model.write_bytes(before)
+
+
+@pytest.mark.parametrize("file", ["b-depth.npy", "b-std.png", "b-check.npy", "b.json"])
+def test_a_lost_output_is_written_again(complete, file):
+    assert rerun(complete, "--check") == ["a", "b", "c"]
+    before = (Path("out") / file).read_bytes()
+    (Path("out") / file).unlink()
+    assert rerun(complete, "--check") == ["b"]
+    assert (Path("out") / file).read_bytes() == before
+
+
+def test_a_damaged_summary_is_not_trusted(complete):
+    assert rerun(complete) == ["a", "b", "c"]
+    Path("out/a.json").write_text("[" * 100_000)
+    Path("out/b.json").write_text("[1, 2]")
+    assert rerun(complete) == ["a", "b"]
+
+
+def test_the_check_covers_frames_that_were_done_earlier(complete):
+    whole = complete("--check")[1].splitlines()
+    verdict = next(line for line in whole if line.startswith("all 3 frames: 90 points held out"))
+    Path("out/c.json").unlink()
+    out = complete("--check")[1]
+    assert completed(out) == ["c"]
+    assert verdict in out
+    assert verdict in complete("--check")[1]
+    Path("rgb/c.png").write_bytes(b"damaged")
+    assert "all 2 frames: 60 points held out" in complete("--check")[1]
+
+
+# Names of files
+
+
+def test_results_of_one_name_are_refused(complete):
+    make_frame("a-depth", 7)
+    code, out, err = complete(figure="")
+    assert (code, out) == (2, "")
+    assert "the results of rgb/a.png and rgb/a-depth.png would both be called a-depth.png" in err
+    assert not Path("out").exists()
+
+
+def test_an_input_whose_name_is_that_of_a_result_is_refused(complete):
+    Path("out").mkdir()
+    write_image(Path("out/z.png"), np.zeros((*SIZE, 3), np.uint8))
+    np.save("out/z-low2.5.npy", np.full(SIZE, 3.0, np.float32))
+    before = Path("out/z-low2.5.npy").read_bytes()
+    code, _, err = complete(
+        "--interval 0.025", image="out/z.png", sparse="--sparse out/z-low2.5.npy"
+    )
+    assert code == 2
+    assert "--out out holds z-low2.5.npy, an input that results would replace" in err
+    assert Path("out/z-low2.5.npy").read_bytes() == before
+    assert len(list(Path("out").iterdir())) == 2
+
+
+def test_the_same_image_twice_is_one_frame(complete):
+    assert completed(complete(image="rgb/a.png rgb/a.png", sparse="")[1]) == ["a"]
+
+
+@pytest.mark.parametrize("link", ["out", "nowhere"])
+def test_a_symbolic_link_to_nowhere_is_refused(complete, link):
+    Path("out").symlink_to(link)
+    code, out, err = complete()
+    assert (code, out) == (2, "")
+    assert err == "deepbasis: --out out: out is a symbolic link to nowhere; choose another folder\n"
+
+
+def test_a_loop_above_the_folder_is_refused(frames, model, monkeypatch, capsys):
+    Path("loop").symlink_to("loop")
+    words = f"complete rgb/a.png --out loop/out --model {model}"
+    monkeypatch.setattr(sys, "argv", ["deepbasis", *words.split()])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "is a symbolic link to nowhere; choose another" in capsys.readouterr().err
+
+
+# What is printed
+
+
+def test_json_is_one_line_a_frame_also_for_frames_done_earlier(complete):
+    Path("rgb/b.png").write_bytes(b"hello")
+    for _ in range(2):
+        code, out, err = complete("--json")
+        assert code == 1
+        lines = [json.loads(line) for line in out.splitlines()]
+        assert sorted(line["name"] for line in lines) == ["a", "b", "c"]
+        assert [line["error"][:9] for line in lines if "error" in line] == ["rgb/b.png"]
+        assert all(line["points"] == 300 for line in lines if "error" not in line)
+        assert err.startswith("deepbasis: b failed")
+
+
+def test_quiet_prints_nothing_but_warnings(complete):
+    assert complete("--quiet --check") == (0, "", "")
+    code, out, err = complete("--quiet", sparse="")
+    assert (code, out) == (0, "")
+    assert err.count("there are no points") == 3
+
+
+def test_the_line_of_a_frame_shows_the_median_std_in_metres(complete):
+    out = complete(image="rgb/a.png", sparse="--sparse lidar/a.png")[1]
+    median = np.median(np.load("out/a-std.npy"))
+    assert f"a: 300 points used; median std {median:.3g} m\n" in out
+    assert "noise" not in out
+    complete(image="rgb/b.png", sparse="")
+    assert json.loads(Path("out/b.json").read_text())["noise_percent"] is None
+
+
+def test_rows_and_their_scale(complete):
+    depth = 3000.0 + np.arange(40)
+    rows = np.stack([np.arange(40), np.arange(40) % 30, depth, np.full(40, 20.0)], 1)
+    np.savetxt("rows.csv", rows)
+    np.save("rows.npy", rows)
+    np.savetxt("cloud.xyz", [[0.1 * i, 0.1, 3.0] for i in range(-5, 5)])
+    Path("camera.txt").write_text("40 40 23.5 15.5")
+    found = []
+    for sparse in ("rows.csv", "rows.npy"):
+        words = f"--sparse {sparse} --depth-scale 1000"
+        assert complete(image="rgb/a.png", sparse=words)[0] == 0
+        found.append(np.load("out/a-depth.npy"))
+    np.testing.assert_array_equal(*found)
+    assert 2 < np.median(found[0]) < 4
+    words = "--sparse cloud.xyz --intrinsics camera.txt"
+    code, out, _ = complete(image="rgb/a.png", sparse=words)
+    assert (code, completed(out)) == (0, ["a"])
+
+
+def test_the_ground_truth_may_have_its_own_scale(complete):
+    write_depth_png(Path("truth.png"), np.full(SIZE, 3.0), 256)
+    words = "--ground-truth truth.png --depth-scale 1000 --ground-truth-scale 256"
+    assert complete(words, image="rgb/a.png", sparse="--sparse lidar/a.png")[0] == 0
+    assert json.loads(Path("out/a.json").read_text())["ground_truth"]["mae"] < 0.3
+
+
+def test_points_outside_the_image_are_doubted(complete):
+    rows = [[i, i % 30, 3.0] for i in range(40)] + [[i + 100, 5, 3.0] for i in range(20)]
+    np.savetxt("rows.csv", rows)
+    err = complete(image="rgb/a.png", sparse="--sparse rows.csv")[2]
+    assert "20 of 60 points fall outside the image; check the order of u" in err
+
+
+# What is stopped
+
+
+def start(words, model, terminal=False):
+    """The command in a process of its own; with a terminal, also its output."""
+    command = [sys.executable, "-m", "deepbasis.cli", "complete", *words.split()]
+    command += ["--model", str(model)]
+    if not terminal:
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True), None
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(command, stdout=theirs, stderr=theirs, text=True)
+    os.close(theirs)
+    return process, ours
+
+
+def read_all(descriptor):
+    """All that a process writes to a terminal until it ends."""
+    said = b""
+    while True:
+        try:
+            part = os.read(descriptor, 65536)
+        except OSError:
+            return said.decode()
+        if not part:
+            return said.decode()
+        said += part
+
+
+@pytest.fixture
+def many(frames):
+    for seed in range(12):
+        make_frame(f"m{seed:02}", seed)
+    return "rgb --out out --sparse lidar"
+
+
+def test_interrupting_ends_at_once_without_a_traceback(many, model):
+    process, _ = start(many, model)
+    wait_for(lambda: list(Path("out").glob("*.json")), process)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=LIMIT)
+    assert time.monotonic() - began < 20  # a second, if the machine is not busy
+    assert process.returncode == 130
+    assert err == "deepbasis: interrupted\n"
+    assert "Traceback" not in out
+
+
+def test_a_killed_run_is_resumed_and_its_parts_are_removed(many, model, complete):
+    process, _ = start(many, model)
+    wait_for(lambda: list(Path("out").glob("*.json")), process)
+    process.kill()
+    process.communicate(timeout=LIMIT)
+    Path("out/.a-depth.npy.0123abcd.part").write_bytes(b"half")
+    Path("out/.other.npy.0123abcd.part").write_bytes(b"of something else")
+    done = len(list(Path("out").glob("*.json")))
+    before = {path: path.read_bytes() for path in Path("out").glob("*-depth.npy")}
+    code, out, _ = complete(figure="")
+    assert code == 0
+    assert f"{done} of 15 frames are done already" in out
+    assert len(completed(out)) == 15 - done
+    assert [path.name for path in Path("out").glob(".*.part")] == [".other.npy.0123abcd.part"]
+    for path, content in before.items():
+        assert path.read_bytes() == content
+
+
+def test_a_bar_shows_the_time_left_in_a_terminal_only(many, model):
+    process, terminal = start(many + " --no-figure", model, terminal=True)
+    said = read_all(terminal)
+    os.close(terminal)
+    assert process.wait(timeout=LIMIT) == 0
+    assert "completing" in said
+    assert re.search(r"\d+/15", said)
+    assert re.search(r"left.*\d:\d\d:\d\d", said)
+    assert "m11: 300 points used" in said
+    shutil.rmtree("out")
+    process, _ = start("rgb --out out --sparse lidar --no-figure", model)
+    out, err = process.communicate(timeout=LIMIT)
+    assert err == ""
+    assert "completing" not in out

@@ -1,0 +1,545 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spatially correlated errors against dense kriging, gpytorch, limits and theorems."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.distributions import Laplace, MultivariateNormal
+
+from deepbasis import fit
+from deepbasis.fit import Kernel, correlated, neighbours
+from deepbasis.fit.checks import FitPoints
+from problems import bayesian
+from refusals import refusals
+
+SIZE = (12, 16)
+KERNEL = Kernel(length=0.3, colour=0.4, nugget=0.05)
+M = 4
+ALPHA, BETA = 2.0, 5.0
+
+
+class Problem(NamedTuple):
+    """Points of one image, drawn from the model, and the bases and colours of all its pixels."""
+
+    row: Tensor
+    column: Tensor
+    x: Tensor
+    phi: Tensor
+    z: Tensor
+    weight: Tensor
+    prior: fit.Prior
+    bases: Tensor
+    guide: Tensor
+
+
+def correlation(kernel, one, other):
+    """The kernel as it stands in books, on places that are not scaled."""
+    factor = one.new_tensor([1, 1, *[kernel.colour] * (one.shape[1] - 2)]) / kernel.length
+    apart = (one * factor)[:, None] - (other * factor)[None]
+    distance = apart.square().sum(-1).sqrt()
+    if kernel.smoothness == 0.5:
+        return torch.exp(-distance)
+    return (1 + 3**0.5 * distance) * torch.exp(-(3**0.5) * distance)
+
+
+def covariance(kernel, p):
+    """Of the points, weights and errors together."""
+    noise = correlation(kernel, p.x, p.x) + torch.diag(kernel.nugget / p.weight)
+    return p.phi @ p.prior.cov @ p.phi.mT / ALPHA + noise / BETA
+
+
+def problem(n, generator, kernel=KERNEL, size=SIZE, *, duplicates=False):
+    height, width = size
+    at = torch.randperm(height * width, generator=generator)[:n]
+    if duplicates:
+        at[1::2] = at[: n - n // 2][: len(at[1::2])]
+    row, column = at // width, at % width
+    coarse = torch.rand(1, 3, 4, 4, generator=generator, dtype=torch.float64)
+    guide = F.interpolate(coarse, size, mode="bicubic")[0]
+    drawn = bayesian(height * width, M, generator)
+    x = correlated.locate(row.double(), column.double(), width, guide)
+    p = Problem(row, column, x, drawn.phi[at], drawn.z[:n], drawn.weight[:n], drawn.prior,
+                drawn.phi.mT[None], guide)  # fmt: skip
+    root = torch.linalg.cholesky(covariance(kernel, p) + 1e-12 * torch.eye(n))
+    z = p.phi @ p.prior.mean + root @ torch.randn(n, generator=generator, dtype=torch.float64)
+    return p._replace(z=z)
+
+
+def run(p, kernel=KERNEL, k=correlated.NEIGHBOURS, size=SIZE, **precisions):
+    """The whole way: whitened points, their posterior, every pixel."""
+    innovations = correlated.whiten(kernel, p.x[None], p.phi[None], p.z[None], p.weight[None], k=k)
+    at = {"alpha": ALPHA, "beta": BETA} | precisions
+    post = fit.posterior(innovations.phi, innovations.z, p.prior, innovations.weight, **at)
+    field = correlated.Field.of(kernel, p.x, size, p.guide, p.weight, k=k)
+
+    def rows(start, stop):
+        return p.bases[:, :, start * size[1] : stop * size[1]]
+
+    mean, model_var, ratio = correlated.predict([field], post, p.phi[None], p.z[None], rows)
+    return innovations, post, mean[0], model_var[0], ratio[0]
+
+
+def places(p, size=SIZE):
+    row, column = torch.meshgrid(*map(torch.arange, size), indexing="ij")
+    return correlated.locate(row.flatten().double(), column.flatten().double(), size[1], p.guide)
+
+
+def dense(p, kernel=KERNEL, size=SIZE):
+    """Pixels given points, by conditioning one Gaussian of all of them: mean and variance."""
+    phi, x = p.bases[0].mT, places(p, size)
+    between = phi @ p.prior.cov @ p.phi.mT / ALPHA + correlation(kernel, x, p.x) / BETA
+    gain = torch.linalg.solve(covariance(kernel, p), between.mT).mT
+    mean = phi @ p.prior.mean + gain @ (p.z - p.phi @ p.prior.mean)
+    prior_var = (phi @ p.prior.cov * phi).sum(-1) / ALPHA + (1 + kernel.nugget) / BETA
+    return mean, prior_var - (gain * between).sum(-1)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 40])
+@pytest.mark.parametrize("smoothness", [0.5, 1.5])
+def test_with_all_points_as_neighbours_it_is_universal_kriging(generator, n, smoothness):
+    kernel = replace(KERNEL, smoothness=smoothness)
+    p = problem(n, generator, kernel)
+    innovations, post, mean, model_var, ratio = run(p, kernel, k=max(n, 1))
+    want_mean, want_var = dense(p, kernel)
+    torch.testing.assert_close(mean, want_mean, rtol=1e-7, atol=1e-8)
+    torch.testing.assert_close(model_var + ratio / BETA, want_var, rtol=1e-7, atol=1e-8)
+    if n:
+        density = MultivariateNormal(p.phi @ p.prior.mean, covariance(kernel, p)).log_prob(p.z)
+        have = post.log_evidence + innovations.log_jacobian
+        torch.testing.assert_close(have, density[None], rtol=1e-8, atol=1e-8)
+
+
+def test_two_measurements_of_one_pixel_are_two(generator):
+    p = problem(30, generator, duplicates=True)
+    assert len({*zip(p.row.tolist(), p.column.tolist(), strict=True)}) < 30
+    _, _, mean, model_var, ratio = run(p, k=30)
+    want_mean, want_var = dense(p)
+    torch.testing.assert_close(mean, want_mean, rtol=1e-7, atol=1e-8)
+    torch.testing.assert_close(model_var + ratio / BETA, want_var, rtol=1e-7, atol=1e-8)
+    heavy = p._replace(weight=torch.full_like(p.weight, 1e9))
+    for part in run(heavy)[2:]:
+        assert part.isfinite().all()
+
+
+@pytest.mark.parametrize("smoothness", [0.5, 1.5])
+def test_kernel_agrees_with_gpytorch(generator, smoothness):
+    p = problem(20, generator)
+    kernel = replace(KERNEL, smoothness=smoothness)
+    matern = gpytorch.kernels.MaternKernel(nu=smoothness, ard_num_dims=5).double()
+    lengths = [kernel.length] * 2 + [kernel.length / kernel.colour] * 3
+    matern.lengthscale = torch.tensor(lengths, dtype=torch.float64)
+    scaled = kernel.scale(p.x)
+    want = matern(p.x).to_dense().detach()
+    got = kernel.correlation(scaled, scaled)
+    assert torch.equal(got.diagonal(), torch.ones_like(got[0]))
+    # Gpytorch's squared distance is a difference of squares, so that 0 may come out as sqrt(eps).
+    apart = ~torch.eye(len(got), dtype=torch.bool)
+    torch.testing.assert_close(got[apart], want[apart], rtol=1e-10, atol=1e-12)
+
+
+def test_few_neighbours_come_close_to_all(generator):
+    """In nats for each point, and in standard deviations for each pixel."""
+    size = (24, 32)
+    p = problem(300, generator, size=size)
+    innovations, post, mean, model_var, ratio = run(p, size=size)
+    density = MultivariateNormal(p.phi @ p.prior.mean, covariance(KERNEL, p)).log_prob(p.z)
+    assert (post.log_evidence + innovations.log_jacobian - density).abs() / 300 < 0.02
+    want_mean, want_var = dense(p, size=size)
+    off = (mean - want_mean) / want_var.sqrt()
+    assert off.square().mean().sqrt() < 0.15
+    assert ((model_var + ratio / BETA) / want_var).log().abs().max() < 0.3
+
+
+def test_without_length_errors_are_independent(generator):
+    """What points and pixels share with nobody, 1 + nugget, is absorbed in beta."""
+    p = problem(40, generator)
+    p = p._replace(weight=torch.ones_like(p.weight))
+    _, post, mean, model_var, ratio = run(p, replace(KERNEL, length=1e-6))
+    alone = {"alpha": ALPHA, "beta": BETA / (1 + KERNEL.nugget)}
+    want = fit.posterior(p.phi, p.z, p.prior, **alone)
+    torch.testing.assert_close(post.mean[0], want.mean)
+    torch.testing.assert_close(post.cov[0], want.cov)
+    elsewhere = torch.ones(SIZE, dtype=torch.bool).index_put((p.row, p.column), torch.tensor(False))
+    pixels = elsewhere.flatten()
+    want_mean, want_model, want_noise = want.predict(p.bases[0].mT[pixels])
+    torch.testing.assert_close(mean[pixels], want_mean)
+    torch.testing.assert_close(model_var[pixels], want_model)
+    torch.testing.assert_close(ratio[pixels] / BETA, want_noise)
+
+
+def test_far_from_all_points_only_the_bases_predict(generator):
+    size = (16, 96)
+    p = problem(60, generator, size=size)
+    near = p.column < 10
+    p = p._replace(
+        **{name: getattr(p, name)[near] for name in ("row", "column", "x", "phi", "z", "weight")}
+    )
+    kernel = replace(KERNEL, length=0.02)
+    _, post, mean, model_var, ratio = run(p, kernel, size=size)
+    want_mean, want_var, _ = post.predict(p.bases.mT)
+    far = (torch.arange(16 * 96) % 96) > 70
+    torch.testing.assert_close(mean[far], want_mean[0, far])
+    torch.testing.assert_close(model_var[far], want_var[0, far])
+    torch.testing.assert_close(ratio[far], torch.full_like(ratio[far], 1 + kernel.nugget))
+
+
+def test_dropped_points_are_nobodys_neighbours(generator):
+    """A batch is padded with them; what stands there does not matter."""
+    p = problem(30, generator)
+    gone = torch.arange(30) % 3 == 0
+    marred = p._replace(
+        phi=torch.where(gone[:, None], torch.nan, p.phi),
+        z=torch.where(gone, torch.nan, p.z),
+        weight=torch.where(gone, 0, p.weight),
+    )
+    names = ("row", "column", "x", "phi", "z", "weight")
+    kept = p._replace(**{name: getattr(p, name)[~gone] for name in names})
+    innovations, post, *pixels = run(marred)
+    want_news, want_post, *want_pixels = run(kept)
+    torch.testing.assert_close(innovations.z[0, ~gone], want_news.z[0])
+    assert (innovations.weight[0] == (~gone).double()).all()
+    torch.testing.assert_close(innovations.log_jacobian, want_news.log_jacobian)
+    torch.testing.assert_close(post.mean, want_post.mean)
+    for have, want in zip(pixels, want_pixels, strict=True):
+        torch.testing.assert_close(have, want)
+
+
+def test_a_batch_is_its_images(generator):
+    ps = [problem(n, generator) for n in (20, 20, 20)]
+    together = correlated.whiten(KERNEL, *(torch.stack([getattr(p, name) for p in ps])
+                            for name in ("x", "phi", "z", "weight")))  # fmt: skip
+    for i, p in enumerate(ps):
+        alone = correlated.whiten(KERNEL, p.x, p.phi, p.z, p.weight)
+        for have, want in zip(together, alone, strict=True):
+            assert torch.equal(have[i], want)
+
+
+def test_whitened_errors_are_white(generator):
+    """Over many draws of the process, innovations have variance 1 / beta and no correlation."""
+    p = problem(150, generator, size=(24, 32))
+    noise = correlation(KERNEL, p.x, p.x) + torch.diag(KERNEL.nugget / p.weight)
+    draws = torch.randn(4000, 150, dtype=torch.float64, generator=generator)
+    z = draws @ torch.linalg.cholesky(noise).mT
+    innovations = correlated.whiten(
+        KERNEL, p.x, z.mT, p.z, p.weight
+    )  # as bases: the same combination
+    cov = torch.cov(innovations.phi)
+    assert (cov.diagonal() - 1).abs().max() < 6 * (2 / 4000) ** 0.5
+    rest = cov - torch.diag(cov.diagonal())
+    assert rest.square().mean().sqrt() < 1.5 * (1 / 4000) ** 0.5
+    assert torch.cov(z.mT).sub(torch.diag(torch.ones(150))).square().mean().sqrt() > 0.1
+
+
+def test_the_order_of_the_points_does_not_matter(generator):
+    p = problem(60, generator)
+    turn = torch.randperm(60, generator=generator)
+    names = ("row", "column", "x", "phi", "z", "weight")
+    turned = p._replace(**{name: getattr(p, name)[turn] for name in names})
+    for have, want in zip(run(turned)[2:], run(p)[2:], strict=True):
+        torch.testing.assert_close(have, want)
+
+
+def test_order_among_points_of_one_pixel_matters_little(generator):
+    p = problem(60, generator, duplicates=True)
+    names = ("row", "column", "x", "phi", "z", "weight")
+    turned = p._replace(**{name: getattr(p, name).flip(0) for name in names})
+    (_, _, mean, model_var, ratio), (_, _, *want) = run(turned), run(p)
+    std = (model_var + ratio / BETA).sqrt()
+    assert ((mean - want[0]).abs() < 0.25 * std).all()
+    assert ((mean - want[0]).abs() < 0.02 * std).double().mean() > 0.7
+
+
+def test_rows_do_not_depend_on_the_blocks(generator, monkeypatch):
+    size = (37, 53)
+    p = problem(80, generator, size=size)
+    want = run(p, size=size)[2:]
+    monkeypatch.setattr(correlated, "BLOCK_PIXELS", 1)
+    monkeypatch.setattr(correlated, "BLOCK_POINTS", 7)
+    for have, expected in zip(run(p, size=size)[2:], want, strict=True):
+        torch.testing.assert_close(have, expected)
+    field = correlated.Field.of(KERNEL, p.x, size, p.guide, p.weight)
+    whole, part = field.rows(0, 37), field.rows(5, 11)
+    for have, expected in zip(part, whole, strict=True):
+        assert torch.equal(have, expected[5 * 53 : 11 * 53])
+
+
+def test_sharing_neighbours_changes_little(generator, monkeypatch):
+    size = (48, 64)
+    p = problem(150, generator, size=size)
+    _, _, mean, model_var, ratio = run(p, size=size)
+    assert correlated.Field.of(KERNEL, p.x, size, p.guide, p.weight).side > 4
+    monkeypatch.setattr(correlated, "choose_side", lambda *_: 1)
+    _, _, want_mean, want_model, want_ratio = run(p, size=size)
+    want_var = want_model + want_ratio / BETA
+    assert ((mean - want_mean) / want_var.sqrt()).square().mean().sqrt() < 0.1
+    assert ((model_var + ratio / BETA) / want_var).log().abs().mean() < 0.02
+
+
+def test_a_measured_pixel_has_its_measurement_among_its_neighbours(monkeypatch):
+    """Even in the corner of its block, with twelve points beside the block nearer to its centre."""
+    monkeypatch.setattr(correlated, "choose_side", lambda *_: 8)
+    beside = [(row, column) for row in (10, 11, 12, 13) for column in (7, 16)]
+    beside += [(column, row) for row, column in beside]
+    points = torch.tensor([(8, 8), *beside[:12]])
+    x = correlated.locate(*points.double().unbind(1), 32)
+    near = correlated.Field.of(KERNEL, x, (24, 32)).rows(8, 16).near.view(8, 32, 12)
+    assert (near[0, 8] == 0).any()
+
+
+def test_float32_comes_close_to_float64(generator):
+    p = problem(100, generator, size=(24, 32))
+    single = Problem(p.row, p.column, *(part.float() for part in p[2:6]),
+                     fit.Prior(p.prior.mean.float(), p.prior.cov.float()),
+                     p.bases.float(), p.guide.float())  # fmt: skip
+    for have, want in zip(run(single, size=(24, 32))[2:], run(p, size=(24, 32))[2:], strict=True):
+        assert have.dtype == torch.float32
+        torch.testing.assert_close(have.double(), want, rtol=1e-3, atol=1e-3)
+
+
+def test_gradients_reach_points_and_bases(generator):
+    """Through the whitened maximum-likelihood fit, as in training."""
+    size = (4, 5)
+    p = problem(9, generator, size=size)
+    field = correlated.Field.of(KERNEL, p.x, size, p.guide, p.weight, k=3)
+
+    def whole(phi, z, bases):
+        innovations = correlated.whiten(KERNEL, p.x[None], phi, z, p.weight[None], k=3)
+        post = fit.ml(innovations.phi, innovations.z, innovations.weight)
+        mean, model_var, ratio = correlated.predict(
+            [field], post, phi, z, lambda a, b: bases[:, :, 5 * a : 5 * b]
+        )
+        return mean, model_var, ratio / post.beta[:, None]
+
+    inputs = [t.clone().requires_grad_() for t in (p.phi[None], p.z[None], p.bases)]
+    assert torch.autograd.gradcheck(whole, inputs)
+
+
+@st.composite
+def cases(draw):
+    """Anything from no point to a measured line or square, weights over eight orders, any size."""
+    height, width = draw(st.integers(1, 20)), draw(st.integers(1, 24))
+    g = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
+    n = draw(st.integers(0, 60))
+    pattern = draw(st.sampled_from(["any", "line", "square"]))
+    row = torch.randint(height, (n,), generator=g)
+    column = torch.randint(width, (n,), generator=g)
+    row = row if pattern == "any" else row % (1 if pattern == "line" else 5)
+    column = column % 5 if pattern == "square" else column
+    kernel = Kernel(
+        length=10 ** draw(st.floats(-3, 2)),
+        colour=draw(st.sampled_from([0.0, 0.2, 10.0])),
+        nugget=10 ** draw(st.floats(-4, 1)),
+        smoothness=draw(st.sampled_from([0.5, 1.5])),
+    )
+    weight = 10 ** (8 * torch.rand(n, generator=g) - 4)
+    weight = torch.where(torch.rand(n, generator=g) < 0.2, 0, weight)
+    dtype = draw(st.sampled_from([torch.float32, torch.float64]))
+    guide = torch.rand(3, height, width, generator=g, dtype=dtype).round()
+    bases = torch.randn(1, M, height * width, generator=g, dtype=dtype)
+    z = torch.randn(n, generator=g, dtype=dtype)
+    phi = bases[0].mT[row * width + column]
+    prior = fit.Prior(torch.zeros(M, dtype=dtype), torch.eye(M, dtype=dtype))
+    x = correlated.locate(row.double(), column.double(), width, guide)
+    p = Problem(row, column, x, phi, z, weight.to(dtype), prior, bases, guide)
+    return p, kernel, (height, width), draw(st.sampled_from([1, 3, 12]))
+
+
+@given(cases())
+def test_never_nan_and_a_measured_pixel_is_known(case):
+    p, kernel, size, k = case
+    innovations, _, mean, model_var, ratio = run(p, kernel, k, size)
+    for part in (*innovations, mean, model_var, ratio):
+        assert part.isfinite().all()
+        assert part.dtype == p.z.dtype
+    assert (model_var >= 0).all()
+    assert (ratio >= kernel.nugget).all()
+    assert (ratio <= 1 + kernel.nugget).all()
+    eps = torch.finfo(p.z.dtype).eps
+    pixel = p.row * size[1] + p.column
+    many = torch.bincount(pixel[p.weight > 0], minlength=1).max() > k
+    if not many:  # more measurements of one pixel than neighbours
+        noise = kernel.noise(p.weight)
+        bound = kernel.nugget + noise / (1 + noise)
+        used = p.weight > 0
+        # Rounding of correlations, as much as the least noise lets it grow.
+        assert (ratio[pixel] <= bound + 1e4 * eps)[used].all()
+
+
+@given(cases())
+def test_fits_of_any_points_are_finite(case):
+    p, kernel, _, k = case
+    innovations = correlated.whiten(kernel, p.x, p.phi, p.z, p.weight, k=k)
+    post = fit.evidence(innovations.phi, innovations.z, p.prior, innovations.weight, huber=1.345)
+    lowered = innovations.lower(kernel, p.weight, post.weight)
+    assert post.mean.isfinite().all()
+    assert lowered.isfinite().all()
+    assert (lowered <= p.weight * (1 + 1e-5)).all()
+    assert ((lowered == 0) == (p.weight == 0)).all()
+
+
+def test_huber_keeps_an_outlier_from_its_surroundings(generator):
+    p = problem(120, generator, replace(KERNEL, length=1.0), size=(24, 32))
+    p = p._replace(weight=torch.ones_like(p.weight))
+    marred = p._replace(z=p.z.clone())
+    marred.z[60] += 20
+    kernel = replace(KERNEL, length=1.0)
+
+    def pixel(q, huber):
+        innovations = correlated.whiten(kernel, q.x[None], q.phi[None], q.z[None])
+        post = fit.evidence(innovations.phi, innovations.z, q.prior, huber=huber)
+        weight = innovations.lower(kernel, q.weight[None], post.weight)
+        field = correlated.Field.of(kernel, q.x, (24, 32), q.guide, weight[0])
+        rows = lambda a, b: q.bases[:, :, 32 * a : 32 * b]  # noqa: E731
+        mean = correlated.predict([field], post, q.phi[None], q.z[None], rows)[0]
+        return mean.view(24, 32)[q.row[60], q.column[60]]
+
+    plain = abs(pixel(marred, None) - pixel(p, None))
+    robust = abs(pixel(marred, 1.345) - pixel(p, 1.345))
+    assert plain > 10
+    assert robust < 0.1 * plain
+
+
+def test_neighbours_come_earlier_and_are_the_nearest(generator):
+    position = torch.rand(500, 2, dtype=torch.float64, generator=generator)
+    order = neighbours.coarse_to_fine(position)
+    assert torch.equal(order.sort()[0], torch.arange(500))
+    rank = torch.empty(500, dtype=torch.long)
+    rank[order] = torch.arange(500)
+    near = neighbours.earlier(position, 12)
+    there = near < 500
+    assert (rank[near.clamp(max=499)] < rank[:, None])[there].all()
+    assert (near[~there] == (500 + torch.arange(12)).expand(500, 12)[~there]).all()
+    assert torch.equal(there.sum(1)[order][:13], torch.arange(13))
+    distance = torch.cdist(position, position)
+    distance[rank[None] >= rank[:, None]] = torch.inf
+    want = distance.topk(12, largest=False)[1]
+    found = (near[:, :, None] == want[:, None]).any(1)[order][12:]
+    assert found.double().mean() > 0.9
+
+
+def test_the_first_points_are_spread_over_all(generator):
+    """Largest gap around 32 of 1000 points: less than that of 32 random ones."""
+    position = torch.rand(1000, 2, dtype=torch.float64, generator=generator)
+    first = position[neighbours.coarse_to_fine(position)[:32]]
+    gap = torch.cdist(position, first).min(1)[0].max()
+    random = torch.cdist(position, position[:32]).min(1)[0].max()
+    assert gap < random
+
+
+def test_learning_finds_the_kernel_that_made_the_points(generator):
+    truth = Kernel(length=0.2, colour=0.3, nugget=0.1)
+    problems = [problem(n, generator, truth, size=(36, 48)) for n in (150, 300, 300, 300)]
+    frames = [fit.Frame(p.x, p.phi, p.z, p.weight) for p in problems]
+    prior = problems[0].prior
+    found = fit.learn_kernel(frames, prior, Kernel(0.5, 0.1, 0.02))
+    for name in ("length", "colour", "nugget"):
+        assert abs(np.log(getattr(found, name) / getattr(truth, name))) < np.log(2.5), name
+
+    def score(kernel):
+        return sum(fit.log_likelihood(kernel, f, prior) / len(f.z) for f in frames)
+
+    assert score(found) > max(score(truth), score(Kernel(0.5, 0.1, 0.02))) - 1e-3
+
+
+def test_single_places_are_predicted_as_whole_images_are(generator):
+    """Against the image in blocks, and, with all points as neighbours, against dense kriging."""
+    p = problem(20, generator)
+    innovations, _, mean, model_var, ratio = run(p, k=20)
+    tree = neighbours.make_tree(p.x[:, :2].numpy())
+    near = torch.from_numpy(neighbours.query(tree, places(p)[:, :2].numpy(), 20, p=2))
+    alone = fit.posterior(
+        innovations.phi[0], innovations.z[0], p.prior, innovations.weight[0], alpha=ALPHA, beta=BETA
+    )
+    points = FitPoints(p.phi, p.z, p.weight)
+    found = correlated.predict_at(KERNEL, p.x, points, near, alone, (places(p), p.bases[0].mT))
+    want = mean, model_var + ratio / BETA
+    for have, whole, exact in zip(found, want, dense(p), strict=True):
+        torch.testing.assert_close(have, whole, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(have, exact, rtol=1e-6, atol=1e-8)
+
+
+def split(p, points):
+    """The first of a problem's points are measured, the others asked for."""
+    parts = [part[:points] for part in (p.x, p.phi, p.z, p.weight)]
+    return fit.Frame(*parts, fit.Frame(p.x[points:], p.phi[points:], p.z[points:]))
+
+
+def test_learning_from_pixels_finds_what_predicts_them(generator):
+    truth = Kernel(length=0.2, colour=0.3, nugget=0.1)
+    problems = [problem(600, generator, truth, size=(36, 48)) for _ in range(4)]
+    problems = [p._replace(weight=torch.ones_like(p.weight)) for p in problems]
+    frames, prior = [split(p, 300) for p in problems], problems[0].prior
+    start = Kernel(1.0, 0.05, 0.02)
+    found, loss = fit.search_kernel(frames, prior, start)
+    assert found == fit.learn_kernel(frames, prior, start)
+    for name in ("length", "nugget"):
+        assert abs(np.log(getattr(found, name) / getattr(truth, name))) < np.log(3), name
+    for other in (start, replace(found, length=found.length / 4), replace(found, nugget=3.0)):
+        assert fit.search_kernel(frames, prior, other, evaluations=1)[1] > loss
+
+
+def test_the_loss_is_the_best_laplace_likelihood(generator):
+    """Against torch's Laplace at a grid of factors, around the mean and variance of `run`."""
+    p = problem(40, generator)
+    p = p._replace(weight=torch.ones_like(p.weight))
+    frame = split(p, 20)
+    _, loss = fit.search_kernel([frame], p.prior, KERNEL, k=20, evaluations=1)
+    innovations = correlated.whiten(KERNEL, *frame[:4], k=20)
+    post = fit.evidence(innovations.phi, innovations.z, p.prior)
+    q = Problem(p.row[:20], p.column[:20], *frame[:4], p.prior, p.bases, p.guide)
+    _, _, mean, model_var, ratio = run(q, k=20, alpha=post.alpha[None], beta=post.beta[None])
+    at = p.row[20:] * SIZE[1] + p.column[20:]
+    b = ((model_var + ratio / post.beta)[at] / 2).sqrt()
+    factors = torch.logspace(-3, 3, 20001, dtype=torch.float64)[:, None]
+    want = -Laplace(mean[at], factors * b).log_prob(p.z[20:]).mean(-1).max()
+    assert loss == pytest.approx(float(want), abs=1e-4)
+
+
+def test_likelihood_is_the_density_of_the_points(generator):
+    p = problem(25, generator)
+    frame = fit.Frame(p.x, p.phi, p.z, p.weight)
+    post = fit.evidence(*correlated.whiten(KERNEL, p.x, p.phi, p.z, p.weight, k=25)[:2], p.prior)
+    mean, cov = p.phi @ p.prior.mean, p.phi @ p.prior.cov @ p.phi.mT / post.alpha
+    noise = correlation(KERNEL, p.x, p.x) + torch.diag(KERNEL.nugget / p.weight)
+    want = MultivariateNormal(mean, cov + noise / post.beta).log_prob(p.z)
+    have = fit.log_likelihood(KERNEL, frame, p.prior, k=25)
+    assert have == pytest.approx(want.item(), rel=1e-8)
+
+
+def test_without_features_colour_is_not_learned(generator):
+    p = problem(60, generator)
+    found = fit.learn_kernel([fit.Frame(p.x[:, :2], p.phi, p.z)], p.prior, KERNEL, evaluations=20)
+    assert found.colour == KERNEL.colour
+    with pytest.raises(ValueError, match="no frame has a point"):
+        fit.learn_kernel([], p.prior)
+
+
+REFUSED = {
+    "fit.Kernel(length=0.0)": "`length` and `nugget` must be positive",
+    "fit.Kernel(nugget=0.0)": "`length` and `nugget` must be positive",
+    "fit.Kernel(colour=-1.0)": "`colour` not negative",
+    "fit.Kernel(length=nan)": "`length` and `nugget` must be positive",
+    "fit.Kernel(smoothness=2.5)": "`smoothness` is 2.5; choose 0.5 or 1.5",
+    "whiten(fit.Kernel(), ones(3, 1), ones(3, 2), ones(3))": "`x` is [3, 1] for [3] points",
+    "whiten(fit.Kernel(), ones(4, 2), ones(3, 2), ones(3))": "`x` is [4, 2] for [3] points",
+    "whiten(fit.Kernel(), ones(3, 2), ones(3, 2), ones(3), -ones(3))": "`weight` is negative",
+    "whiten(fit.Kernel(), ones(3, 2), ones(3, 2), ones(3), k=0)": "`k` is 0",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def said():
+    return refusals("from deepbasis.fit.correlated import whiten", REFUSED)
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_says_what_was_wrong(said, case):
+    assert REFUSED[case] in said[case]

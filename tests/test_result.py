@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`complete` on arrays: one answer whatever the form of the points, and all that it reports."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from scipy import stats
+
+from deepbasis import fit
+from deepbasis.layer import CalibrationRow
+from deepbasis.model import load
+from deepbasis.nets import Architecture
+from deepbasis.points import Points
+from models import NOISE, make_model
+from refusals import refusals
+
+SIZE = (32, 48)
+
+
+@pytest.fixture(params=["independent", "correlated"])
+def model(request):
+    return make_model(errors=request.param)
+
+
+@pytest.fixture
+def image():
+    return np.random.default_rng(0).integers(256, size=(*SIZE, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def rows():
+    """A wall of 3 m measured at 80 pixels with 2 % noise: u, v, metres."""
+    rng = np.random.default_rng(1)
+    pixel = rng.permutation(SIZE[0] * SIZE[1])[:80]
+    depth = 3 * np.exp(NOISE * rng.standard_normal(80))
+    return np.stack([pixel % SIZE[1], pixel // SIZE[1], depth.astype(np.float32)], 1)
+
+
+def to_map(rows, fill=0.0):
+    depth = np.full(SIZE, fill, np.float32)
+    depth[rows[:, 1].astype(int), rows[:, 0].astype(int)] = rows[:, 2]
+    return depth
+
+
+def test_depth_std_and_intervals_are_quantiles_of_a_laplace(model, image, rows):
+    out = model.complete(image, rows)
+    spread = stats.laplace(out.latent_mean, np.sqrt(out.latent_var / 2))
+    assert out.depth.shape == out.std.shape == SIZE
+    assert out.depth.dtype == out.std.dtype == np.float32
+    np.testing.assert_allclose(out.depth, np.exp(spread.median()), rtol=1e-5)
+    one = stats.norm.cdf(1)
+    std = (np.exp(spread.ppf(one)) - np.exp(spread.ppf(1 - one))) / 2
+    np.testing.assert_allclose(out.std, std, rtol=1e-4)
+    low, high = out.interval(0.9)
+    np.testing.assert_allclose(low, np.exp(spread.ppf(0.05)), rtol=1e-4)
+    np.testing.assert_allclose(high, np.exp(spread.ppf(0.95)), rtol=1e-4)
+    np.testing.assert_allclose(out.half_width(0.9), np.log(high / low) / 2, rtol=1e-3)
+
+
+def test_an_error_distribution_that_was_learned_reaches_std_and_intervals(image, rows):
+    """That of noise alone is a plain t: here the variance of a well measured wall."""
+    model = make_model()
+    plain = model.complete(image, rows, errors="independent")
+    calibration = model.network.fit.error_model("independent").calibration
+    calibration.set_factors(1.4, 1.0)
+    calibration.set_rows([CalibrationRow(0, 1, 3.0, 0.7)])
+    out = model.complete(image, rows, errors="independent")
+    noise = float(1.4 / out.posterior.beta)
+    share = noise / out.latent_var
+    half = 0.7**share * np.sqrt(out.latent_var) * stats.t(3 / share).ppf(0.95)
+    np.testing.assert_allclose(out.half_width(0.9), half, rtol=1e-3)
+    assert not np.allclose(out.std, plain.std, rtol=0.01)
+
+
+@pytest.mark.parametrize("learned", [None, (3.0, 0.7)])
+def test_an_outliers_probability_is_that_of_a_mixture(image, rows, learned):
+    model = make_model(errors="independent")
+    if learned is not None:
+        calibration = model.network.fit.error_model().calibration
+        calibration.set_rows([CalibrationRow(0, 1.7, *learned)])
+    rows[:6, 2] *= np.linspace(1.2, 3, 6)
+    out = model.complete(image, rows, huber=1.345)
+    error, var, share = (part.numpy() for part in out.fitted.leave_one_out())
+    inlier = stats.laplace(scale=np.sqrt(var / 2))
+    if learned is not None:
+        inlier = stats.t(learned[0] / share, scale=learned[1] ** share * np.sqrt(var))
+    right, wrong = 0.99 * inlier.pdf(error), 0.01 / math.log(100 / 0.1)
+    expected = np.sort((wrong / (wrong + right))[wrong > right])
+    found = np.sort([one.probability for one in out.outliers])
+    assert 2 <= len(found) <= 6
+    assert found[0] < 0.999
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_the_answer_is_that_of_the_model(model, image, rows):
+    out = model.complete(image, rows)
+    pixels = torch.from_numpy(image).permute(2, 0, 1)[None]
+    same = model(pixels, torch.from_numpy(to_map(rows))[None, None])
+    np.testing.assert_array_equal(out.latent_mean, same.mean[0, 0])
+    np.testing.assert_array_equal(out.latent_var, same.var[0, 0])
+
+
+def test_every_form_of_the_same_points_gives_the_same_bits(model, image, rows):
+    expected = model.complete(image, rows)
+    none = np.array([[5, 5, np.nan], [6, 6, 0], [np.nan, 7, 2]])
+    behind = rows[:1] * [1, 1, 1.5]
+    forms = {
+        "map": to_map(rows),
+        "NaN map": to_map(rows, np.nan),
+        "double map": to_map(rows, np.inf).astype(np.float64),
+        "other order": rows[::-1],
+        "lists": rows.tolist(),
+        "points": Points.from_rows(rows),
+        "with others": np.concatenate([none, behind, rows, [[-1, 0, 2], [48, 0, 2], [0, 32, 2]]]),
+        "again": expected.points,
+    }
+    for name, form in forms.items():
+        out = model.complete(image, form)
+        np.testing.assert_array_equal(out.latent_mean, expected.latent_mean, name)
+        np.testing.assert_array_equal(out.std, expected.std, name)
+        np.testing.assert_array_equal(out.points, expected.points, name)
+        wrong = {"without a measurement": 3, "outside the image": 3}
+        wrong["behind another point on its pixel"] = 1
+        assert out.dropped == (wrong if name == "with others" else {})
+
+
+def test_points_beyond_the_cap_are_dropped_and_counted(model, image, rows):
+    far = np.concatenate([rows, [[0, 0, 9.0], [1, 0, 8.0]]])
+    out = model.complete(image, far, max_depth=5)
+    np.testing.assert_array_equal(out.depth, model.complete(image, rows).depth)
+    assert out.dropped == {"beyond the largest depth, 5 m": 2}
+
+
+def test_a_point_of_half_the_precision_counts_as_half_a_point(image, rows):
+    """Its sensor's variance equals the usual one. Others twice, at half beta, are the same fit."""
+    model = make_model(errors="independent")
+    sigma = np.where(np.arange(80) < 20, NOISE * rows[:, 2], 0)
+    out = model.complete(image, np.column_stack([rows, sigma]))
+    points = out.posterior.points
+    assert sorted(points.weight[0].tolist()) == pytest.approx([0.5] * 20 + [1.0] * 60, rel=1e-4)
+    layer = model.network.fit
+    prior = fit.Prior(layer.prior.mean.double(), layer.prior.cov.double())
+    times = torch.where(points.weight[0] < 0.75, 1, 2)
+    twin = fit.posterior(
+        points.phi[0].repeat_interleave(times, 0), points.z[0].repeat_interleave(times), prior,
+        alpha=float(out.posterior.alpha), beta=float(out.posterior.beta) / 2,
+    )  # fmt: skip
+    torch.testing.assert_close(out.posterior.mean[0].double(), twin.mean, rtol=1e-3, atol=1e-5)
+
+
+def test_points_between_pixels_are_fitted_where_they_are(model, image, rows):
+    """A depth that is one of the bases: points read it between pixels, and the fit is exact."""
+    off = np.random.default_rng(2).uniform(-0.45, 0.45, (80, 2))
+    moved = rows + np.column_stack([off, np.zeros(80)])
+    out, centred = model.complete(image, moved), model.complete(image, rows)
+    np.testing.assert_allclose(sorted(out.points.tolist()), sorted(moved.tolist()), rtol=1e-12)
+    assert not np.array_equal(out.latent_mean, centred.latent_mean)
+    scene = model.prepare(image)
+    u, v = (torch.from_numpy(column)[None] for column in out.points[:, :2].T)
+    weights = torch.zeros(1, 63)
+    weights[:, 0], weights[:, -3:] = 1.0, 2.0
+    exact = (scene.pyramid.at(v, u) @ weights[0]).exp()[0].double().numpy()
+    found = model.complete(image, np.column_stack([out.points[:, :2], exact]))
+    error = np.abs(found.latent_mean - scene.pyramid.combine(weights)[0].numpy())
+    rounded = model.complete(image, np.column_stack([np.round(out.points[:, :2]), exact]))
+    worse = np.abs(rounded.latent_mean - scene.pyramid.combine(weights)[0].numpy())
+    assert error.mean() < 0.5 * worse.mean()
+
+
+def test_a_point_at_the_very_border_is_inside(model, image):
+    """In float32 it lies on the border itself."""
+    edge = np.array([[SIZE[1] - 0.5 - 1e-9, SIZE[0] - 0.5 - 1e-9, 3.0], [-0.5, -0.5, 2.0]])
+    out = model.complete(image, edge)
+    assert len(out.points) == 2
+    assert np.isfinite(out.depth).all()
+
+
+def test_a_scene_completes_as_the_model_does_to_the_bit(model, image, rows):
+    scene = model.prepare(image)
+    for points in (rows, None, to_map(rows), rows[:5]):
+        one, other = scene.complete(points), model.complete(image, points)
+        np.testing.assert_array_equal(one.latent_mean, other.latent_mean)
+        np.testing.assert_array_equal(one.latent_var, other.latent_var)
+        np.testing.assert_array_equal(one.points, other.points)
+        assert one.outliers == other.outliers
+    options = {"errors": "independent", "huber": 1.345, "max_depth": 3.0}
+    one, other = scene.complete(rows, **options), model.complete(image, rows, **options)
+    np.testing.assert_array_equal(one.std, other.std)
+    assert one.dropped == other.dropped != {}
+
+
+def test_options_of_one_call_do_not_reach_the_next(model, image, rows):
+    rows[7, 2] *= 3
+    first = model.complete(image, rows)
+    robust = model.complete(image, rows, huber=1.345)
+    other = model.complete(image, rows, errors="paper")
+    again = model.complete(image, rows)
+    for changed in (robust, other):
+        assert not np.array_equal(changed.latent_var, first.latent_var)
+    np.testing.assert_array_equal(again.latent_mean, first.latent_mean)
+    np.testing.assert_array_equal(again.std, first.std)
+    assert again.outliers == first.outliers
+
+
+def test_a_result_is_not_changed_by_what_happens_to_the_model(model, image, rows):
+    """Neither what was computed already nor what is computed only when it is asked for."""
+    rows[7, 2] *= 3
+    expected, out = (model.complete(image, rows) for _ in range(2))
+    want = {
+        "outliers": expected.outliers, "noise": expected.noise_percent,
+        "interval": expected.interval(0.9), "std": expected.std,
+        "left out": [part.numpy() for part in expected.fitted.leave_one_out()],
+    }  # fmt: skip
+    layer = model.network.fit
+    mean = torch.full((63,), 0.5)
+    hyperprior = fit.Hyperprior(fit.Gamma(2.0, 9.0), fit.Gamma(3.0, 7.0))
+    layer.set_prior(fit.Prior(mean, 9 * torch.eye(63)), hyperprior)
+    layer.correlated.set_kernel(fit.Kernel(0.9, 0.9, 0.9, 1.5))
+    for each in layer.models.values():
+        each.calibration.set_factors(40.0, 50.0)
+        each.calibration.set_rows([CalibrationRow(0, 3.0, 2.0, 0.3)])
+        each.noise.set(fit.Gamma(5.0, 5.0))
+    assert out.outliers == want["outliers"] != []
+    assert out.noise_percent == want["noise"]
+    np.testing.assert_array_equal(out.interval(0.9), want["interval"])
+    np.testing.assert_array_equal(out.std, want["std"])
+    for have, part in zip(out.fitted.leave_one_out(), want["left out"], strict=True):
+        np.testing.assert_array_equal(have, part)
+    assert not np.array_equal(model.complete(image, rows).std, want["std"])
+
+
+def test_a_wrong_point_is_named_and_huber_keeps_it_from_pulling(model, image, rows):
+    good = model.complete(image, rows)
+    assert good.outliers == []
+    rows[7, 2] *= 3
+    bad = model.complete(image, rows)
+    worst = bad.outliers[0]
+    assert (worst.u, worst.v) == tuple(rows[7, :2])
+    assert worst.depth == pytest.approx(rows[7, 2], rel=1e-12)
+    assert worst.residual == pytest.approx(math.log(3), abs=0.15)
+    assert worst.expected == pytest.approx(3, rel=0.15)
+    assert worst.probability > 0.99
+    robust = model.complete(image, rows, huber=1.345)
+    assert (robust.outliers[0].u, robust.outliers[0].v) == (worst.u, worst.v)
+    # That it lost its weight is no excuse: it is judged as the measurement that it claims to be.
+    spread = robust.fitted.leave_one_out().var
+    place = [tuple(point) for point in robust.points[:, :2]].index(tuple(rows[7, :2]))
+    assert spread[place] < 2 * spread.median()
+    away = [np.abs(out.latent_mean - good.latent_mean).mean() for out in (bad, robust)]
+    assert away[1] < 0.6 * away[0]
+
+
+def test_without_points_it_is_the_prior_and_says_so(model, image):
+    for nothing in (None, np.zeros(SIZE), np.zeros((0, 3))):
+        out = model.complete(image, nothing)
+        assert len(out.points) == 0
+        assert out.outliers == []
+        assert "there are no points" in out.warnings[0]
+        np.testing.assert_array_equal(out.posterior.mean[0], model.network.fit.prior.mean.numpy())
+
+
+def test_what_was_decided_is_told(image, rows):
+    out = make_model(errors="independent").complete(image, rows)
+    assert out.noise_percent == pytest.approx(100 * NOISE, rel=0.2)
+    assert out.noise_percent == pytest.approx(100 / float(out.posterior.beta) ** 0.5, rel=1e-6)
+    assert 1 <= int(out.posterior.steps) <= 8
+    assert math.isfinite(float(out.posterior.log_evidence))
+    assert out.warnings == ()
+
+
+def test_millimetres_for_metres_are_doubted_with_the_evidence(model, image, rows):
+    out = model.complete(image, rows * [1, 1, 1000])
+    assert len(out.warnings) == 1
+    assert "where the model expects 3 m from the image alone, a factor of 1e+03" in out.warnings[0]
+    assert "millimetres or centimetres read as metres" in out.warnings[0]
+    assert "a wrong scale" in model.complete(image, rows / [1, 1, 1000]).warnings[0]
+
+
+def test_rescaled_error_bars_leave_the_depth(model, image, rows):
+    out = model.complete(image, rows)
+    twice = out.rescale(2)
+    np.testing.assert_array_equal(twice.depth, out.depth)
+    np.testing.assert_allclose(twice.half_width(0.9), 2 * out.half_width(0.9), rtol=1e-5)
+
+
+def test_misuse_is_one_sentence():
+    setup = (
+        "import numpy as np; from deepbasis.model import Completer\n"
+        "from deepbasis.nets import Architecture\n"
+        "model = Completer(Architecture()); image = np.zeros((32, 48, 3), np.uint8)\n"
+    )
+    cases = {
+        "model.complete(image + 2.0)": "float64 [32, 48, 3] with values from 2 to 2; floating",
+        "model.complete(image[..., :2])": "the image is uint8 [32, 48, 2]; pass a path, a PIL",
+        "model.complete(image[:0])": "the image is uint8 [0, 48, 3]: it has no pixel",
+        "model.complete(image[:3])": "not clear whether channels come first or last",
+        "model.complete(image.astype(int))": "the image is int64 [32, 48, 3]; pass a path",
+        "model.complete(image > 0)": "the image is bool [32, 48, 3]; pass a path",
+        "model.complete({'image': image})": "the image is a dict; pass a path",
+        "model.complete(np.ma.masked_array(image, image < 9))": "the image is a masked array; fill",
+        "model.complete(image + nan)": "holds NaN or infinity",
+        "model.complete([image, image], [None])": "for 2 images pass a list of 2 sets of points",
+        "model.complete(image, {'depth': 1})": "expected real numbers",
+        "model.complete(image, np.ones((2, 3), complex))": "the points hold complex128 values",
+        "model.complete(image, [[1, 2], [3]])": "cannot be read as an array of numbers",
+        "model.complete(np.zeros((7, 3)), np.ones((7, 3)))": "this could be a map or rows",
+        "model.complete(image, [[1, 2, 3.0, nan]])": "the sigma of all 1 points is NaN or infinite",
+        "model.complete(image, [[1, 2, 3.0]], max_depth=nan)": "`max_depth` is nan; pass a",
+        "model.complete(image, [[1, 2, 3.0]], huber=float('inf'))": "`huber` is inf; pass a positi",
+        "model.complete(image, [[1, 2, 1e39]])": "all 1 points are without a measurement",
+        "model.complete(image, np.ones((48, 32)))": "the points are [48, 32], the image [32, 48]",
+        "model.complete(image, errors='local')": "`errors` is 'local'; choose one of 'independent'",
+        "model.complete(image, [[1, 2, 3.0]], huber=-1.0)": "`huber` is -1.0; pass a positive",
+        "model.complete(image, [[1, 2, -3.0]])": "negative, first of the point [1.0, 2.0, -3.0]",
+        "model.complete(image, [[1, 2, 3.0, -0.1]])": "a depth or sigma is negative",
+        "model.complete(image, [[1, 40, 3.0]])": "all 1 points are outside the image: u (column)",
+        "model.complete(image, [[1, 2, 7.2]], max_depth=5)":
+            "all 1 points are beyond the largest depth, 5 m: u (column) from 1 to 1, v (row) from "
+            "2 to 2, depth from 7.2 to 7.2 m",
+        "model.complete(image, [[1, 2, nan]])": "all 1 points are without a measurement",
+    }  # fmt: skip
+    said = refusals(setup, cases)
+    for case, message in cases.items():
+        assert message in said[case], case
+
+
+def test_models_are_found_by_name_by_file_and_by_folder(monkeypatch, tmp_path):
+    monkeypatch.setattr("deepbasis.model.WEIGHTS", tmp_path)
+    make_model().save(tmp_path / "indoor.safetensors")
+    make_model().save(tmp_path / "model.safetensors")
+    for name in ("indoor", tmp_path / "indoor.safetensors", tmp_path):
+        assert load(name).architecture == Architecture()
+    with pytest.raises(
+        ValueError, match=r"no bundled model 'indor'; .* mean 'indoor'\? Bundled are"
+    ):
+        load("indor")
+
+
+def test_a_list_of_images_gives_a_list(image, rows):
+    model = make_model()
+    both = model.complete([image, image / 255], [rows, None])
+    np.testing.assert_array_equal(both[0].depth, model.complete(image, rows).depth)
+    np.testing.assert_array_equal(both[1].depth, model.complete(image).depth)
+    assert model.complete([]) == []
+
+
+def test_files_tensors_and_grey_are_images(image, rows, tmp_path):
+    model = make_model()
+    Image.fromarray(image).save(tmp_path / "a.png")
+    want = model.complete(image, rows).depth
+    tensor = torch.from_numpy(image).permute(2, 0, 1)
+    for form in (tmp_path / "a.png", str(tmp_path / "a.png"), tensor, tensor / 255.0):
+        np.testing.assert_array_equal(model.complete(form, rows).depth, want)
+    grey = image[..., 0].astype(np.uint16) * 100
+    assert np.isfinite(model.complete(grey, rows).depth).all()
+
+
+def test_extreme_depths_among_the_points_leave_finite_answers(model, image, rows):
+    odd = [[3, 3, 1e39], [4, 4, 1e-46], [5, 5, 1e-30], [6, 6, 1e30], [7, 7, 1e8], [8, 8, 1e-5]]
+    out = model.complete(image, np.concatenate([rows, odd]))
+    assert out.dropped["without a measurement"] == 4
+    assert np.isfinite(out.depth).all()
+    assert np.isfinite(out.std).all()
+    assert all(np.isfinite(one).all() for one in out.outliers)
+
+
+def test_a_small_image_and_points_outside_are_doubted(image, rows):
+    model = make_model()
+    assert "the network needs about 32 x 32" in model.complete(image[:20], None).warnings[0]
+    wrong = np.concatenate([rows[:60], rows[:20] + np.array([100, 0, 0])])
+    assert not model.complete(image, wrong).warnings  # a quarter, and not more
+    said = model.complete(image, np.concatenate([wrong, [[99, 5, 3.0]]])).warnings
+    assert "21 of 81 points fall outside the image; check the order of u" in said[0]
+
+
+def test_a_point_that_no_other_predicts_is_no_outlier(image):
+    """Its leave-one-out variance is huge; a depth of 0 or infinity was expected of it once."""
+    draw = np.random.default_rng(3)
+    rows = np.column_stack([draw.uniform(0, 5, (22, 2)), draw.uniform(1, 5, 22)])
+    rows[13, 2] = 1e7
+    for out in make_model().complete(image, rows).outliers:
+        assert np.isfinite(out).all()
+        assert out.expected > 0
