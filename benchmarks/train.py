@@ -42,7 +42,8 @@ def make_item() -> Item:
     depth = 1 + 3 * torch.rand(BATCH, 1, *SIZE)
     chosen = torch.rand_like(depth).flatten(1).argsort(1).view_as(depth) < POINTS
     image = torch.randint(0, 255, (BATCH, 3, *SIZE), dtype=torch.uint8)
-    return Item("", image, depth, torch.where(chosen, depth, 0))
+    sparse = torch.where(chosen, depth, 0)
+    return Item("", image, depth, sparse, sparse)
 
 
 def make_step(variant: Variant) -> Callable[[], None]:
@@ -58,7 +59,7 @@ def make_step(variant: Variant) -> Callable[[], None]:
     def forward() -> Tensor:
         if variant.mean_only:
             return network.loss(item).mean()
-        return (network.fit(network.bases(item.image), item.sparse).mean - z).abs().mean()
+        return (network.fit(network.bases(item.image).bases, item.sparse).mean - z).abs().mean()
 
     def step() -> None:
         adam.zero_grad()

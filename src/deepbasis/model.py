@@ -15,7 +15,7 @@ from deepbasis.data.images import ImageLike, to_pixels
 from deepbasis.data.limits import reading
 from deepbasis.data.tensors import load_tensors, save_tensors
 from deepbasis.layer import Errors, Fitted, Observed, Prediction, Pyramid
-from deepbasis.nets import Architecture, Network
+from deepbasis.nets import Architecture, Features, Network
 from deepbasis.points import Points, to_points
 from deepbasis.result import Completion
 from deepbasis.shapes import Float, UInt8
@@ -51,6 +51,7 @@ class Scene:
 
     network: Network
     image: UInt8[Tensor, "1 3 h w"]
+    features: Features
     pyramid: Pyramid
 
     @torch.no_grad()
@@ -77,7 +78,9 @@ class Scene:
         layer, image = self.network.fit, self.image
         weighted = points.with_noise(layer.error_model(errors).usual_noise)
         batch = Points.pad([weighted]).to(image.device, torch.float32)
-        observed = Observed(self.pyramid, batch, image.to(torch.float32) / 255)
+        _, embedding, amplitude = self.features
+        guide = image.to(torch.float32) / 255 if embedding is None else embedding
+        observed = Observed(self.pyramid, batch, guide, amplitude)
         return layer.fit_details(observed, errors=errors, huber=huber)
 
 
@@ -102,9 +105,9 @@ class Completer(nn.Module):
     def prepare(self, image: ImageLike) -> Scene:
         """Run the network on an image, once; the scene is then completed from any points."""
         pixels = to_pixels(image).to(next(self.parameters()).device)
-        bases = self.network.bases(pixels)
-        pyramid = Pyramid(bases, (pixels.shape[2], pixels.shape[3]))
-        return Scene(self.network, pixels, pyramid)
+        features = self.network.bases(pixels)
+        pyramid = Pyramid(features.bases, (pixels.shape[2], pixels.shape[3]))
+        return Scene(self.network, pixels, features, pyramid)
 
     @overload
     def complete(

@@ -145,6 +145,12 @@ class Points:
         return replace(points, dropped={why: count for why, count in counts.items() if count})
 
     @classmethod
+    def join(cls, sets: Sequence["Points"]) -> "Points":
+        """Several sets of points of the same images, one after the other; without their sigma."""
+        names = ("u", "v", "z", "weight")
+        return cls(*(torch.cat([getattr(one, name) for one in sets], -1) for name in names))
+
+    @classmethod
     def pad(cls, images: Sequence["Points"]) -> "Points":
         """A batch of the points of several images."""
 

@@ -58,7 +58,7 @@ def test_the_loss_is_that_of_the_prediction_in_training():
     want = [float(error[i][known[i]].mean()) for i in range(2)]
     assert network.loss(item).tolist() == pytest.approx(want, rel=1e-9)
     torch.testing.assert_close(
-        network.fit.train()(network.bases(item.image), item.sparse).mean, mean
+        network.fit.train()(network.bases(item.image).bases, item.sparse).mean, mean
     )
 
 

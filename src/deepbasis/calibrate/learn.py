@@ -16,7 +16,6 @@ from deepbasis.data.sources import subsample
 from deepbasis.data.training import TrainingSet
 from deepbasis.data.with_points import WithPoints
 from deepbasis.layer import BasisFit, CalibrationRow, ErrorModel, Errors, Observed
-from deepbasis.layer.errors import locate
 from deepbasis.nets import Network
 from deepbasis.points import Points
 from deepbasis.shapes import Float
@@ -174,11 +173,12 @@ def learn_kernel(
     alpha = fit.Hyperprior(alpha=layer.prior.alpha.value)
     seen = [read_frame(draw, network, some_frames, i) for i in range(len(some_frames))]
     judged = [one for one in seen if one.pixels is not None and len(one.pixels.z)]
+    starts = [fit.Kernel(*KERNEL_START, smoothness) for smoothness in (0.5, 1.5)]
+    if network.bases.head is not None:
+        starts = [network.bases.head.learned]
     found = [
-        fit.search_kernel(
-            judged, prior, fit.Kernel(*KERNEL_START, smoothness), evaluations=50, hyperprior=alpha
-        )
-        for smoothness in ((0.5, 1.5) if search and judged else ())
+        fit.search_kernel(judged, prior, start, evaluations=50, hyperprior=alpha)
+        for start in (starts if search and judged else ())
     ]
     kernel = min(found, key=lambda pair: pair[1])[0] if found else layer.correlated.kernel
     enough = [one for one in seen if len(one.z) > len(prior.mean)]
@@ -206,5 +206,9 @@ def read_frame(draw: Draw, network: Network, frames: Frames, index: int) -> fit.
     asked[0, 0, *where.T] = others[0, 0, *where.T]
     points = network.observe(image, Points.from_maps(sparse))
     pixels = replace(points, points=Points.from_maps(asked))
-    asked_for = fit.Frame(locate(pixels)[0], pixels.phi[0], pixels.z[0])
-    return fit.Frame(locate(points)[0], points.phi[0], points.z[0], points.weight[0], asked_for)
+
+    def to_frame(seen: Observed, asked: fit.Frame | None = None) -> fit.Frame:
+        phi, z, weight = (part[0] for part in seen.by_amplitude)
+        return fit.Frame(seen.x[0], phi, z, weight, asked)
+
+    return to_frame(points, to_frame(pixels))

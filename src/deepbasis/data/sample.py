@@ -130,10 +130,45 @@ def jitter(sample: Sample, strength: float, generator: torch.Generator) -> Sampl
     return sample._replace(image=image.round().clamp(0, 255).to(torch.uint8))
 
 
-def augment(sample: Sample, generator: torch.Generator, strength: float = COLOUR_JITTER) -> Sample:
-    """The paper's training transforms: a flip with probability 0.5 and a colour jitter of 0.02."""
+def zoom(sample: Sample, most: float, generator: torch.Generator) -> Sample:
+    """Enlarge a random part of the frame to its size, by a random factor from 1 to 1 + most.
+
+    What is shown larger would be nearer to the same camera, so depths are divided by the factor.
+    """
+    factor = 1 + most * float(torch.rand((), generator=generator))
+    size = sample.image.shape[1:]
+    kept = [max(round(n / factor), 1) for n in size]
+    start = [
+        int(torch.randint(n - m + 1, (), generator=generator))
+        for n, m in zip(size, kept, strict=True)
+    ]
+    part = crop(sample, *(slice(a, a + m) for a, m in zip(start, kept, strict=True)))
+    image = F.interpolate(
+        part.image[None].float(), size, mode="bilinear", align_corners=False, antialias=False
+    )
+    depths = F.interpolate(torch.cat([part.depth, part.sparse])[None], size, mode="nearest-exact")
+    depth, sparse = (depths[0] / factor).tensor_split(2)
+    across, down = size[1] / kept[1], size[0] / kept[0]
+    scale = torch.tensor([[across, 0, (across - 1) / 2], [0, down, (down - 1) / 2], [0, 0, 1]])
+    return part._replace(
+        image=image[0].round().to(torch.uint8),
+        depth=depth,
+        sparse=sparse,
+        intrinsics=scale @ part.intrinsics,
+    )
+
+
+def augment(
+    sample: Sample,
+    generator: torch.Generator,
+    strength: float = COLOUR_JITTER,
+    most_zoom: float = 0.0,
+) -> Sample:
+    """A flip with probability 0.5, a colour jitter and a zoom; by default as in the paper."""
     if torch.rand((), generator=generator) < FLIP_PROBABILITY:
         sample = flip(sample)
+    if most_zoom:
+        sample = zoom(sample, most_zoom, generator)
     return jitter(sample, strength, generator)
 
 

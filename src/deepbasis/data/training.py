@@ -12,7 +12,8 @@ from torch import Generator, Tensor
 from torch.utils.data import default_collate
 
 from deepbasis.data.sample import COLOUR_JITTER, Frames, Sample, augment, seeded
-from deepbasis.patterns import Depth, Pattern, Uniform, parse
+from deepbasis.latent import is_valid
+from deepbasis.patterns import Depth, Features, Grid, Lidar, Pattern, Uniform, parse
 from deepbasis.shapes import Float, UInt8
 
 
@@ -25,6 +26,9 @@ class Item(NamedTuple):
     """Ground truth; 0 means unknown."""
     sparse: Float[Tensor, "1 h w"]
     """Points that the fit uses."""
+    measured: Float[Tensor, "1 h w"]
+    """Points of a sensor, drawn by any of several patterns; a learned kernel predicts the pixels
+    between them."""
 
 
 @runtime_checkable
@@ -47,6 +51,10 @@ class Batch(Protocol):
     def sparse(self) -> Float[Tensor, "b 1 h w"]:
         """Points that the fit uses."""
 
+    @property
+    def measured(self) -> Float[Tensor, "b 1 h w"]:
+        """Points of a sensor, for a learned kernel."""
+
 
 @dataclass(frozen=True)
 class Between:
@@ -60,6 +68,35 @@ class Between:
         low, high = math.log1p(self.low), math.log1p(self.high)
         count = math.expm1(low + (high - low) * float(torch.rand((), generator=generator)))
         return Uniform(round(count))(depth, image, camera, generator)
+
+
+@dataclass(frozen=True)
+class AnySensor:
+    """Points of a sensor drawn at random: random pixels as a rule, and else scan lines, the grid of
+    a time-of-flight array, or corners.
+    """
+
+    fewest: int = 20
+    most: float = 0.05
+    """Share of the pixels."""
+
+    def __call__(self, depth: Depth, image: Tensor, camera: Tensor, generator: Generator) -> Depth:
+        """Depth at the chosen pixels, 0 elsewhere."""
+        lot, size = torch.rand(2, generator=generator).tolist()
+        most = max(round(self.most * depth.numel()), self.fewest)
+        count = round(self.fewest * (most / self.fewest) ** size)
+        pattern: Pattern = Uniform(count)
+        if lot < 0.15:
+            pattern = Lidar((16, 32, 64)[int(3 * size)])
+        elif lot < 0.25:
+            side = 4 + int(20 * size)
+            pattern = Grid(side, side)
+        elif lot < 0.35:
+            pattern = Features(count)
+        found = pattern(depth, image, camera, generator)
+        # Some images have hardly a corner, and some depth maps no depth on any beam.
+        enough = int(is_valid(found).sum()) >= self.fewest
+        return Uniform(most)(found if enough else depth, image, camera, generator)
 
 
 def parse_points(text: str) -> Pattern | Between | None:
@@ -84,7 +121,7 @@ class TrainingSet:
         frames: any reader.
         points: of the fit; see `parse_points`.
         seed, epoch: of the random draws.
-        jitter: of the colours, see `augment`.
+        jitter, zoom: see `augment`.
     """
 
     frames: Frames
@@ -92,15 +129,17 @@ class TrainingSet:
     seed: int = 0
     epoch: int = 0
     jitter: float = COLOUR_JITTER
+    zoom: float = 0.0
 
     def __len__(self) -> int:
         return len(self.frames)
 
     def __getitem__(self, index: int) -> Item:
         generator = seeded(self.seed, self.epoch, index)
-        sample = augment(self.frames[index], generator, self.jitter)
+        sample = augment(self.frames[index], generator, self.jitter, self.zoom)
         sparse = choose_points(sample, self.points, generator)
-        return Item(sample.name, sample.image, sample.depth, sparse)
+        measured = AnySensor()(sample.depth, sample.image, sample.intrinsics, generator)
+        return Item(sample.name, sample.image, sample.depth, sparse, measured)
 
 
 def choose_points(

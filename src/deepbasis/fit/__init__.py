@@ -18,7 +18,14 @@ from deepbasis.fit.calibration import laplace_factor, match_nees, nees, two_term
 from deepbasis.fit.evidence import evidence
 from deepbasis.fit.kernel import Kernel
 from deepbasis.fit.kernel_search import Frame, learn_kernel, log_likelihood, search_kernel
-from deepbasis.fit.linear import JitterWarning, Posterior, ml, posterior, posterior_mean
+from deepbasis.fit.linear import (
+    JitterWarning,
+    Posterior,
+    ml,
+    posterior,
+    posterior_mean,
+    posterior_moments,
+)
 from deepbasis.fit.prior import Gamma, Hyperprior, Prior, WeightSample, fit_gamma
 from deepbasis.fit.transfer import Adapted, Strength, adapt_prior
 
@@ -45,6 +52,7 @@ __all__ = [
     "nees",
     "posterior",
     "posterior_mean",
+    "posterior_moments",
     "search_kernel",
     "two_term",
 ]

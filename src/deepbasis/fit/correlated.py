@@ -11,11 +11,15 @@ neighbours predict; the fit of the whitened points is that of independent errors
 with b = K_SS^-1 k_S, d = 1 + nugget - k_S' b, and N(m, R R') the posterior of the weights. The
 first line is Vecchia's approximation (Datta et al., Journal of the American Statistical Association
 111, 2016); with all points as neighbours both lines are exact: universal kriging.
+
+Where errors differ in size, delta = s delta' with an amplitude s at every place: divided by s, the
+model is the one above, with phi / s and z / s for phi and z, and weights times s^2. All functions
+take points that were divided by their amplitude; only `Field` knows the amplitude of the pixels.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +29,7 @@ from torch.linalg import vector_norm
 from deepbasis.fit.checks import FitPoints, check_points
 from deepbasis.fit.kernel import Kernel, condition
 from deepbasis.fit.linear import Posterior
-from deepbasis.fit.neighbours import choose_side, earlier, make_tree, query
+from deepbasis.fit.neighbours import Surroundings, choose_side, earlier
 from deepbasis.shapes import Float, Int
 
 # Neighbours of a place, by default.
@@ -137,17 +141,25 @@ def predict_at(
     x: Float[Tensor, "n f"],
     points: FitPoints,
     near: Int[Tensor, "p k"],
-    post: Posterior,
-    at: tuple[Float[Tensor, "p f"], Float[Tensor, "p m"]],
+    weights: tuple[Float[Tensor, "m"], Float[Tensor, "m m"], Float[Tensor, ""]],
+    at: tuple[Float[Tensor, "p f"], Float[Tensor, "p m"], Float[Tensor, "p"]],
 ) -> tuple[Float[Tensor, "p"], Float[Tensor, "p"]]:
-    """Mean and variance, in float64, at some places with their bases and given neighbours."""
+    """Mean and variance, in float64, at some places with given neighbours. Differentiable.
+
+    Args:
+        kernel: of the errors.
+        x, points, near: the points, and the neighbours of each place among them.
+        weights: mean, root and beta of the fit of the points' innovations.
+        at: position and features of each place, its bases and its weight.
+    """
+    mean, root, beta = weights
     places, noise = _scaled(kernel, x, points.weight, near.shape[1])
     b, left = condition(kernel, kernel.scale(at[0])[:, None], places[near], noise[near])
     values = F.pad(torch.cat([points.phi, points.z[:, None]], -1), (0, 0, 0, near.shape[1]))
     known = combine(near, b[:, 0], values)
     rest = at[1].double() - known[:, :-1]
-    noise_var = (left[:, 0].double() + kernel.nugget) / post.beta
-    return known[:, -1] + rest @ post.mean, noise_var + (rest @ post.root).square().sum(-1)
+    noise_var = (left[:, 0].double() + kernel.nugget / at[2].double()) / beta
+    return known[:, -1] + rest @ mean, noise_var + (rest @ root).square().sum(-1)
 
 
 class Conditional(NamedTuple):
@@ -165,11 +177,12 @@ class Field:
 
     kernel: Kernel
     guide: Float[Tensor, "c h w"] | None
+    amplitude: Float[Tensor, "1 h w"] | None
     size: tuple[int, int]
     places: Float[Tensor, "_ f"]
     noise: Float[Tensor, "_"]
     index: Int[Tensor, "_"]  # of the points in the tree; those of weight 0 are not in it
-    tree: Any
+    around: Surroundings
     side: int
     k: int
 
@@ -181,6 +194,7 @@ class Field:
         size: tuple[int, int],
         guide: Float[Tensor, "c h w"] | None = None,
         weight: Float[Tensor, "n"] | None = None,
+        amplitude: Float[Tensor, "1 h w"] | None = None,
         *,
         k: int = NEIGHBOURS,
     ) -> "Field":
@@ -195,13 +209,15 @@ class Field:
         side = choose_side(pixels, size, k)
         index = torch.cat([used, torch.arange(len(x), len(x) + k, device=used.device)])
         places = _scaled(kernel, x, weight, k)
-        return cls(kernel, guide, size, *places, index, make_tree(pixels.numpy()), side, k)
+        around = Surroundings(pixels)
+        return cls(kernel, guide, amplitude, size, *places, index, around, side, k)
 
     def rows(self, start: int, stop: int) -> Conditional:
         """Conditional distribution of all pixels of a block of rows, in reading order.
 
-        Square blocks of pixels share their neighbours: those nearest to the block's centre in the
-        maximum norm, so that a measured pixel always has its own measurement among them.
+        Square blocks of pixels share their neighbours: those that surround the block's centre, and
+        first of all the points of the block itself, so that a measured pixel always has its own
+        measurement among them.
         """
         side, first = self.side, start // self.side * self.side
         down, right = -(-(stop - first) // side), -(-self.size[1] // side)
@@ -214,14 +230,17 @@ class Field:
             rows = rows.reshape(down * side, right * side, -1)
             return rows[start - first : stop - first, : self.size[1]].flatten(0, 1)
 
-        variance_ratio = in_reading_order(left)[:, 0] + self.kernel.nugget
-        index = index[:, None].expand(b.shape)
-        return Conditional(in_reading_order(index), in_reading_order(b), variance_ratio)
+        b, left = in_reading_order(b), in_reading_order(left)[:, 0]
+        if self.amplitude is not None:
+            s = self.amplitude[0, start:stop].flatten()
+            b, left = b * s[:, None], left * s.square()
+        index = index[:, None].expand(len(index), side * side, self.k)
+        return Conditional(in_reading_order(index), b, left + self.kernel.nugget)
 
     def _search(self, first: int, down: int, right: int) -> Int[Tensor, "blocks k"]:
         row, column = (torch.arange(count) * self.side for count in (down, right))
         centre = torch.cartesian_prod(row + first, column).double() + (self.side - 1) / 2
-        found = torch.from_numpy(query(self.tree, centre.numpy(), self.k, p=torch.inf))
+        found = self.around.of(centre, self.k, within=self.side / 2, p=torch.inf)
         return self.index[found.to(self.index.device)].int()  # half the memory of all pixels
 
     def _places_of_pixels(self, first: int, down: int, right: int) -> Float[Tensor, "blocks p f"]:
@@ -250,8 +269,8 @@ def predict(
     Args:
         fields: the points of each image.
         post: the fit of their innovations.
-        phi: bases at the points.
-        z: log depth of the points.
+        phi: bases at the points, divided by their amplitude.
+        z: log depth of the points, divided likewise.
         rows: returns the bases of the rows from `start` up to, but not including, `stop`.
     """
     onto = torch.cat([post.mean[..., None], post.root], -1).to(phi.dtype)

@@ -26,13 +26,14 @@ class Kernel:
     """Covariance of the errors that no basis explains: (1 / beta) k(x, x'), and a nugget.
 
     Lengths are relative to the image's width, so that a kernel is valid for images of any size.
+    Length, colour and nugget may be tensors, to be learned by their gradient.
     """
 
-    length: float = 0.13
+    length: float | Tensor = 0.13
     """Distance over which errors are correlated."""
-    colour: float = 0.2
+    colour: float | Tensor = 0.2
     """Distance that is equivalent to a change of a feature from 0 to 1."""
-    nugget: float = 0.02
+    nugget: float | Tensor = 0.02
     """Variance of the uncorrelated part, relative to that of the correlated part."""
     smoothness: float = 0.5
     """Of the Matern kernel: 0.5 is the exponential kernel, 1.5 is once differentiable."""

@@ -18,7 +18,7 @@ from deepbasis.fit.checks import FitPoints, check_points
 from deepbasis.fit.correlated import NEIGHBOURS, predict_at, whiten_at
 from deepbasis.fit.evidence import evidence
 from deepbasis.fit.kernel import Kernel
-from deepbasis.fit.neighbours import earlier, make_tree, query
+from deepbasis.fit.neighbours import Surroundings, earlier
 from deepbasis.fit.prior import Prior
 from deepbasis.shapes import Float, Int
 
@@ -123,9 +123,8 @@ def _prepare(frame: Frame, k: int) -> _Prepared:
     kept = FitPoints(points.phi[used], points.z[used], points.weight[used])
     x, pixels = frame.x[used], frame.pixels
     asked = x[:0] if pixels is None else pixels.x
-    tree = make_tree(x[:, :2].double().cpu().numpy())
-    near = query(tree, asked[:, :2].double().cpu().numpy(), k, p=2)
-    return _Prepared(x, kept, earlier(x[:, :2], k), pixels, torch.from_numpy(near).to(x.device))
+    near = Surroundings(x[:, :2]).of(asked[:, :2], k)
+    return _Prepared(x, kept, earlier(x[:, :2], k), pixels, near)
 
 
 def _loss(kernel: Kernel, prepared: _Prepared, prior: Prior, options: dict[str, Any]) -> float:
@@ -155,8 +154,11 @@ def _pixel_loss(
     """
     innovations = whiten_at(kernel, *prepared[:3])
     post = evidence(innovations.phi, innovations.z, prior, innovations.weight, **options)
+    weight = torch.ones_like(pixels.z) if pixels.weight is None else pixels.weight
     mean, var = predict_at(
-        kernel, prepared.x, prepared.points, prepared.near_pixels, post, (pixels.x, pixels.phi)
-    )
+        kernel, prepared.x, prepared.points, prepared.near_pixels,
+        (post.mean.double(), post.root.double(), post.beta.double()),
+        (pixels.x, pixels.phi, weight),
+    )  # fmt: skip
     size = (pixels.z - mean).abs() / var.sqrt()
     return float((2 * math.e * size.mean()).log() + var.log().mean() / 2)

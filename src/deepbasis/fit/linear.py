@@ -221,14 +221,31 @@ def posterior_mean(
     beta: float | Tensor,
 ) -> Float[Tensor, "*b m"]:
     """Mean of `posterior` at alpha = 1, differentiable: weights for few points, or none."""
+    return posterior_moments(phi, z, prior, weight, beta=beta)[0].to(phi.dtype)
+
+
+def posterior_moments(
+    phi: Float[Tensor, "*b n m"],
+    z: Float[Tensor, "*b n"],
+    prior: Prior,
+    weight: Float[Tensor, "*b n"] | None = None,
+    *,
+    alpha: float | Tensor = 1.0,
+    beta: float | Tensor,
+) -> tuple[Float[Tensor, "*b m"], Float[Tensor, "*b m m"]]:
+    """Mean and root of `posterior` in float64, differentiable in `phi`, `z` and `weight`."""
     points = check_points(phi, z, weight)
     start, root = prior.mean.to(points.phi), prior.root.to(points.phi)
     gram, right = _normal_equations(points, points.z - points.phi @ start)
     eye = torch.eye(len(start), dtype=root.dtype, device=root.device)
-    precision = to_precision("beta", beta, points)[..., None, None]
-    chol = _cholesky(eye + precision * (root.mT @ gram @ root))
-    u = torch.cholesky_solve(precision * (root.mT @ right), chol)
-    return (start + (root @ u)[..., 0]).to(phi.dtype)
+    a, b = (
+        to_precision(name, value, points)[..., None, None]
+        for name, value in (("alpha", alpha), ("beta", beta))
+    )
+    chol = _cholesky(a * eye + b * (root.mT @ gram @ root))
+    u = torch.cholesky_solve(b * (root.mT @ right), chol)
+    inverse = torch.linalg.solve_triangular(chol.mT, eye.expand_as(chol), upper=True)
+    return start + (root @ u)[..., 0], root @ inverse
 
 
 def to_precision(name: str, value: float | Tensor, points: FitPoints) -> Float[Tensor, "*b"]:

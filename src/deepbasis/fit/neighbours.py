@@ -20,6 +20,8 @@ Array = npt.NDArray[Any]
 SIDES = (8, 6, 4, 3, 2, 1)
 # Average number of points in a block up to which sharing has no noticeable effect on accuracy.
 SHARED = 2
+# Points looked at for each neighbour that is taken, and how much sparser the second search is.
+CANDIDATES, SPARSER = 3, 16
 # Bits of a coordinate in the Z-order curve: finer than the pixels of any image.
 BITS = 16
 
@@ -65,6 +67,55 @@ def others(position: Float[Tensor, "n 2"], k: int) -> Int[Tensor, "n k"]:
     points = _to_array(position)
     near = query(make_tree(points), points, k + 1, p=2)[:, 1:]  # the nearest is the point itself
     return torch.from_numpy(near - (near >= len(points))).to(position.device)
+
+
+class Surroundings:
+    """Points of one image, searched for those that surround a place.
+
+    The nearest points of a place between two scan lines may all lie on one of these, and say little
+    about the other side. So neighbours are taken from all four quadrants around a place, as in
+    geostatistics: the nearest k / 4 of each, and the nearest others if a quadrant has fewer.
+    """
+
+    def __init__(self, position: Float[Tensor, "n 2"]) -> None:
+        self.points, self.device = _to_array(position), position.device
+        self.tree = make_tree(self.points)
+        # A sparser set has points farther away at the same cost.
+        self.sparser = _coarse_to_fine(self.points)[: max(len(self.points) // SPARSER, 1)]
+        self.sparser_tree = make_tree(self.points[self.sparser])
+
+    def of(
+        self, at: Float[Tensor, "p 2"], k: int, within: float = 0.0, p: float = 2
+    ) -> Int[Tensor, "p k"]:
+        """The neighbours of each place; first of all points nearer than `within`, in the p-norm."""
+        n, places = len(self.points), _to_array(at)
+        found = query(self.tree, places, CANDIDATES * k, p)
+        if n > CANDIDATES * k:
+            far = np.append(self.sparser, n)[
+                query(self.sparser_tree, places, k, p).clip(max=len(self.sparser))
+            ]
+            known = np.linalg.norm((self.points[found[:, -1]] - places), p, axis=-1)
+            further = np.append(self.points, [[np.inf, np.inf]], 0)[far] - places[:, None]
+            # Those within reach of the first search were found by it.
+            far[np.linalg.norm(further, p, axis=-1) <= known[:, None]] = n
+            found = np.concatenate([found, far], 1)
+        return torch.from_numpy(self._choose(found, places, k, within, p)).to(self.device)
+
+    def _choose(self, found: Array, places: Array, k: int, within: float, p: float) -> Array:
+        n = len(self.points)
+        offset = np.append(self.points, [[np.inf, np.inf]], 0)[found.clip(max=n)] - places[:, None]
+        distance = np.linalg.norm(offset, p, axis=-1)
+        quadrant = 2 * (offset[..., 0] > 0) + (offset[..., 1] > 0)
+        rank = np.zeros_like(found)
+        for q in range(4):
+            inside = quadrant == q
+            rank[inside] = (np.cumsum(inside, 1) - 1)[inside]
+        later = (rank >= k // 4).astype(np.int64)
+        later[distance <= within] = -1
+        later[found >= n] = 2
+        order = np.argsort(later, axis=1, kind="stable")[:, :k]
+        chosen = np.take_along_axis(found, order, 1)
+        return np.where(chosen < n, chosen, n + np.arange(k))
 
 
 def make_tree(points: Array) -> Any:

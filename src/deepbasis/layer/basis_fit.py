@@ -89,8 +89,12 @@ class BasisFit(nn.Module):
         points: Points,
         size: tuple[int, int],
         guide: Float[Tensor, "b c h w"] | None = None,
+        amplitude: Float[Tensor, "b 1 h w"] | None = None,
     ) -> Observed:
-        """First part of `forward`: bases that can be read anywhere, and the points."""
+        """First part of `forward`: bases that can be read anywhere, and the points.
+
+        `guide` and `amplitude` are those of `Observed`.
+        """
         scales = [bases] if isinstance(bases, Tensor) else list(bases)
         check_scales(scales, len(points.z), self.channels)
         if not len(points.z) or min(size) < 1:
@@ -99,7 +103,8 @@ class BasisFit(nn.Module):
                 "width); pass at least one image with at least one pixel"
             )
         at_least_float32 = torch.promote_types(scales[0].dtype, torch.float32)
-        return Observed(Pyramid([s.to(at_least_float32) for s in scales], size), points, guide)
+        pyramid = Pyramid([s.to(at_least_float32) for s in scales], size)
+        return Observed(pyramid, points, guide, amplitude)
 
     def fit_ml(self, observed: Observed) -> fit.Posterior:
         """Maximum-likelihood fit of training; differentiable."""

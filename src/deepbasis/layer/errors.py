@@ -8,7 +8,8 @@ later changes it.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -35,12 +36,29 @@ class Observed:
     pyramid: Pyramid
     points: Points
     guide: Float[Tensor, "b c h w"] | None = None
-    """Images in 0..1: correlated errors are alike where these are."""
+    """Images in 0..1 or an embedding: errors are correlated where it is similar."""
+    amplitude: Float[Tensor, "b 1 h w"] | None = None
+    """Size of the correlated errors, relative to other pixels; 1 by default."""
 
     @cached_property
     def phi(self) -> Float[Tensor, "b n m"]:
         """Bases at the points."""
         return self.pyramid.at(self.points.v, self.points.u)
+
+    def split(self, sizes: Sequence[int]) -> "list[Observed]":
+        """The same images, each with a part of the points; bases are read once for all parts."""
+        names = ("u", "v", "z", "weight")
+        columns = zip(*(getattr(self.points, name).split(list(sizes), 1) for name in names), strict=True)
+        parts = [replace(self, points=Points(*part)) for part in columns]
+        for part, phi in zip(parts, self.phi.split(list(sizes), 1), strict=True):
+            vars(part)["phi"] = phi
+        return parts
+
+    def reweighted(self, weight: Float[Tensor, "b n"]) -> "Observed":
+        """The same points with other weights."""
+        other = replace(self, points=replace(self.points, weight=weight))
+        vars(other)["phi"] = self.phi
+        return other
 
     @property
     def z(self) -> Float[Tensor, "b n"]:
@@ -51,6 +69,32 @@ class Observed:
     def weight(self) -> Float[Tensor, "b n"]:
         """Relative precision of the points."""
         return self.points.weight.to(self.phi)
+
+    @cached_property
+    def s(self) -> Float[Tensor, "b n"]:
+        """Amplitude at the points."""
+        if self.amplitude is None:
+            return torch.ones_like(self.weight)
+        height, width = self.pyramid.size
+        row, column = self.points.pixel
+        index = row.clamp(0, height - 1) * width + column.clamp(0, width - 1)
+        return self.amplitude.flatten(1).gather(1, index)
+
+    @cached_property
+    def by_amplitude(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Bases, log depth and weight of the points, divided by their amplitude."""
+        if self.amplitude is None:
+            return self.phi, self.z, self.weight
+        s = self.s
+        return self.phi / s[..., None], self.z / s, self.weight * s.square()
+
+    @cached_property
+    def x(self) -> Float[Tensor, "b n f"]:
+        """Places of the points, as kernels take them."""
+        points, width = self.points, self.pyramid.size[1]
+        guides = [None] * len(points.z) if self.guide is None else list(self.guide)
+        places = zip(points.v, points.u, guides, strict=True)
+        return torch.stack([correlated.locate(v, u, width, image) for v, u, image in places])
 
 
 @dataclass(frozen=True)
@@ -207,7 +251,6 @@ class CorrelatedFit(Fitted):
     """Errors are a Gaussian process; the posterior is that of the points' innovations."""
 
     kernel: Kernel
-    x: Float[Tensor, "b n f"]
     innovations: correlated.Innovations
 
     @property
@@ -217,32 +260,41 @@ class CorrelatedFit(Fitted):
 
     @cached_property
     def trust(self) -> Float[Tensor, "b n"]:
-        """Weights of the points after Huber's."""
-        return self.innovations.lower(self.kernel, self.observed.weight, self.posterior.weight)
+        """Weights of the points after Huber's, divided by their amplitude."""
+        weight = self.observed.by_amplitude[2]
+        return self.innovations.lower(self.kernel, weight, self.posterior.weight)
 
     @torch.no_grad()
     def predict(self) -> Prediction:
         """Prediction of every pixel before calibration; see `fit.correlated`."""
         seen, post = self.observed, self.posterior
         size = seen.pyramid.size
-        guides = [None] * len(self.x) if seen.guide is None else list(seen.guide)
+        missing = [None] * len(seen.x)
+        guides, amplitudes = (
+            missing if x is None else list(x) for x in (seen.guide, seen.amplitude)
+        )
         fields = [
-            correlated.Field.of(self.kernel, x, size, image, weight)
-            for x, image, weight in zip(self.x, guides, self.trust, strict=True)
+            correlated.Field.of(self.kernel, x, size, image, weight, amplitude)
+            for x, image, weight, amplitude in zip(
+                seen.x, guides, self.trust, amplitudes, strict=True
+            )
         ]
-        found = correlated.predict(fields, post, seen.phi, seen.z, seen.pyramid.rows)
+        phi, z, _ = seen.by_amplitude
+        found = correlated.predict(fields, post, phi, z, seen.pyramid.rows)
         mean, model_var, ratio = (part.view(-1, 1, *size) for part in found)
         return Prediction(mean, model_var, ratio / post.beta.view(-1, 1, 1, 1))
 
     def predict_left_out(self) -> tuple[Tensor, Tensor, Tensor]:
         """Residual, model variance and noise variance of each point of one image."""
         seen, kernel = self.observed, self.kernel
-        weight, trust = seen.weight[0].double(), self.trust[0].double()
+        phi, z, weight = (part[0] for part in seen.by_amplitude)
+        trust, s = self.trust[0].double(), seen.s[0].double()
         residual, model_var, ratio = leave_one_out_correlated(
-            kernel, self.posterior, self.x[0], seen.phi[0], seen.z[0], trust
+            kernel, self.posterior, seen.x[0], phi, z, trust
         )
-        noise = ratio + kernel.noise(weight) - kernel.noise(trust)
-        return residual, model_var, noise / self.posterior.beta.double()
+        noise = ratio + kernel.noise(weight.double()) - kernel.noise(trust)
+        noise_var = noise / self.posterior.beta.double()
+        return residual * s, model_var * s.square(), noise_var * s.square()
 
 
 class Correlated(ErrorModel):
@@ -280,17 +332,10 @@ class Correlated(ErrorModel):
         self, observed: Observed, prior: LearnedPrior, *, huber: float | None = None, **em: Any
     ) -> CorrelatedFit:
         """Fit the innovations of the points of a batch."""
-        kernel, x = self.kernel, locate(observed)
-        innovations = correlated.whiten(kernel, x, observed.phi, observed.z, observed.weight)
+        kernel = self.kernel
+        innovations = correlated.whiten(kernel, observed.x, *observed.by_amplitude)
         known = prior.value
         post = self._evidence(innovations[:3], known, prior.alpha.value, huber, em)
         calibrated = self.calibration.at(post.points.n)
-        return CorrelatedFit(observed, post, known, calibrated, kernel, x, innovations)
+        return CorrelatedFit(observed, post, known, calibrated, kernel, innovations)
 
-
-def locate(observed: Observed) -> Float[Tensor, "b n f"]:
-    """Places of the points, as kernels take them."""
-    points, width = observed.points, observed.pyramid.size[1]
-    guides = [None] * len(points.z) if observed.guide is None else list(observed.guide)
-    places = zip(points.v, points.u, guides, strict=True)
-    return torch.stack([correlated.locate(v, u, width, image) for v, u, image in places])

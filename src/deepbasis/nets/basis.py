@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The basis network: an image to bases at five scales."""
+"""The basis network: an image to bases at five scales, and to the kernel of the errors."""
+
+import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from deepbasis.nets.decoder import BASES, Decoder
+from deepbasis.fit import Kernel
+from deepbasis.nets.decoder import BASES, DECODERS
 from deepbasis.nets.encoders import ENCODERS
 from deepbasis.shapes import Float, UInt8
 
@@ -12,14 +16,76 @@ from deepbasis.shapes import Float, UInt8
 NORMALISATIONS = {
     "imagenet": ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375)),
     "symmetric": ((127.5, 127.5, 127.5), (127.5, 127.5, 127.5)),
+    "efficientnet_lite": ((127.0, 127.0, 127.0), (128.0, 128.0, 128.0)),
 }
+
+
+# Kernel that a training begins with: length in image widths, nugget relative to an amplitude of 1.
+START_LENGTH, START_NUGGET = 0.15, 0.01
+# Embedding and log amplitude begin this much smaller than a usual initialisation makes them.
+START_SCALE = 0.3
+# Largest log amplitude: a factor of 400 between the most and the least certain pixels.
+MOST_LOG_AMPLITUDE = 3.0
+
+
+class Features(NamedTuple):
+    """What a network makes of the images of a batch."""
+
+    bases: list[Float[Tensor, "b _ _ _"]]
+    """Coarse to fine."""
+    embedding: Float[Tensor, "b e h w"] | None = None
+    """Errors of pixels are correlated where this is similar."""
+    amplitude: Float[Tensor, "b 1 h w"] | None = None
+    """Size of the errors at each pixel, relative to the others."""
+
+    def to(self, dtype: torch.dtype) -> "Features":
+        """The same in another type."""
+        maps = [None if x is None else x.to(dtype) for x in self[1:]]
+        return Features([basis.to(dtype) for basis in self.bases], *maps)
+
+
+class KernelHead(nn.Module):
+    """Embedding and amplitude of every pixel, and the two numbers of their kernel.
+
+    The kernel is s(p) s(q) k(|x(p) - x(q)|), where x is the position in units of the length and the
+    embedding: positive definite, whatever the network makes of an image.
+    """
+
+    def __init__(self, into: int, embedding: int) -> None:
+        super().__init__()
+        last = nn.Conv2d(into, embedding + 1, 1)
+        nn.init.normal_(last.weight, std=START_SCALE / math.sqrt(into))
+        nn.init.zeros_(last.bias)  # type: ignore[arg-type]
+        self.mix = nn.Sequential(nn.Conv2d(into, into, 1), nn.ELU(inplace=True), last)
+        self.log_length = nn.Parameter(torch.tensor(math.log(START_LENGTH)))
+        self.log_nugget = nn.Parameter(torch.tensor(math.log(START_NUGGET)))
+
+    def forward(self, x: Float[Tensor, "b c h w"]) -> tuple[Tensor, Tensor]:
+        """Embedding, and amplitude."""
+        found = self.mix(x)
+        bound = MOST_LOG_AMPLITUDE
+        return found[:, :-1], (bound * (found[:, -1:] / bound).tanh()).exp()
+
+    @property
+    def kernel(self) -> Kernel:
+        """Differentiable in length and nugget; one unit of the embedding is one length."""
+        length = self.log_length.exp()
+        return Kernel(length, length, self.log_nugget.exp(), 1.5)
+
+    @property
+    def learned(self) -> Kernel:
+        """The same as numbers."""
+        length = math.exp(self.log_length)
+        return Kernel(length, length, math.exp(self.log_nugget), 1.5)
 
 
 class BasisNet(nn.Module):
     """62 bases of an image at strides 16, 8, 4, 2 and 1; any image size.
 
     Args:
-        encoder: "mobilenet_v2" (the paper's) or "resnet34".
+        encoder: "mobilenet_v2" (the paper's), "efficientnet_lite0" or "resnet34".
+        decoder: "paper" or "light".
+        embedding: channels of the embedding for the kernel; 0 for no kernel.
         normalisation: what the encoder's weights expect; it is kept with the weights.
     """
 
@@ -27,15 +93,25 @@ class BasisNet(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, encoder: str = "mobilenet_v2", *, normalisation: str = "imagenet") -> None:
+    def __init__(
+        self,
+        encoder: str = "mobilenet_v2",
+        decoder: str = "paper",
+        embedding: int = 0,
+        *,
+        normalisation: str = "imagenet",
+    ) -> None:
         super().__init__()
         for option, value, known in (
-            ("encoder", encoder, ENCODERS), ("normalisation", normalisation, NORMALISATIONS),
+            ("encoder", encoder, ENCODERS), ("decoder", decoder, DECODERS),
+            ("normalisation", normalisation, NORMALISATIONS),
         ):  # fmt: skip
             if value not in known:
                 raise ValueError(f"`{option}` is {value!r}; choose one of {', '.join(known)}")
         self.encoder = ENCODERS[encoder]()
-        self.decoder = Decoder(self.encoder.channels, 3)
+        self.decoder = DECODERS[decoder](self.encoder.channels, 3)
+        width = self.decoder.widths[-1]
+        self.head = KernelHead(width, embedding) if embedding else None
         for name, values in zip(("mean", "std"), NORMALISATIONS[normalisation], strict=True):
             self.register_buffer(name, torch.tensor(values).view(3, 1, 1))
 
@@ -43,9 +119,10 @@ class BasisNet(nn.Module):
         """Colours as the encoder expects them."""
         return (image.to(self.mean.dtype) - self.mean) / self.std
 
-    def forward(self, image: UInt8[Tensor, "b 3 h w"]) -> list[Float[Tensor, "b _ _ _"]]:
-        """Bases, coarse to fine."""
+    def forward(self, image: UInt8[Tensor, "b 3 h w"]) -> Features:
+        """Bases and, if there is a head, the kernel's maps."""
         colours = self.normalise(image)
         x = self.encoder.stem(colours)
         size = (image.shape[2], image.shape[3])
-        return self.decoder([x, *self.encoder.rest(x)], size, colours)
+        bases, last = self.decoder([x, *self.encoder.rest(x)], size, colours)
+        return Features(bases) if self.head is None else Features(bases, *self.head(last))

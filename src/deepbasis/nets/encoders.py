@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Image encoders with torchvision's parameter names, so that its published weights can be loaded.
+"""Image encoders with the parameter names of their published weights, so that these can be loaded.
 
 Each returns feature maps at strides 2, 4, 8, 16 and 32 with `channels` channels. `stem` computes
 the first of them and `rest` the others, so that other features can be fused in between.
 
-Sandler et al., MobileNetV2 (2018), table 2; He et al., Deep Residual Learning (2016), table 1.
+Sandler et al., MobileNetV2 (2018), table 2; Tan and Le, EfficientNet (2019), table 1, whose Lite
+version has ReLU6 and no squeeze-and-excitation; He et al., Deep Residual Learning (2016), table 1.
 """
 
+from itertools import pairwise
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deepbasis.data.limits import reading
@@ -76,8 +79,76 @@ class MobileNetV2(nn.Module):
     def rest(self, x: Float[Tensor, "b c h2 w2"]) -> list[Tensor]:
         """Feature maps at strides 4 to 32."""
         found = []
-        for start, stop in zip(self.stages[:-1], self.stages[1:], strict=True):
+        for start, stop in pairwise(self.stages):
             x = self.features[start + 1 : stop + 1](x)
+            found.append(x)
+        return found
+
+
+class MBConv(nn.Module):
+    """`InvertedResidual` with the parameter names of EfficientNet's published weights."""
+
+    def __init__(self, into: int, out: int, size: int, stride: int, expand: int) -> None:
+        super().__init__()
+        hidden = into * expand
+        self.expand = expand > 1
+        if self.expand:
+            self._expand_conv = nn.Conv2d(into, hidden, 1, bias=False)
+            self._bn0 = nn.BatchNorm2d(hidden, eps=1e-3)
+        self._depthwise_conv = nn.Conv2d(
+            hidden, hidden, size, stride, size // 2, groups=hidden, bias=False
+        )
+        self._bn1 = nn.BatchNorm2d(hidden, eps=1e-3)
+        self._project_conv = nn.Conv2d(hidden, out, 1, bias=False)
+        self._bn2 = nn.BatchNorm2d(out, eps=1e-3)
+        self.shortcut = stride == 1 and into == out
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features to features."""
+        y = F.relu6(self._bn0(self._expand_conv(x)), inplace=True) if self.expand else x
+        y = F.relu6(self._bn1(self._depthwise_conv(y)), inplace=True)
+        y = self._bn2(self._project_conv(y))
+        return x + y if self.shortcut else y
+
+
+class EfficientNetLite0(nn.Module):
+    """EfficientNet-Lite0 without its last convolution and its classifier.
+
+    Strided convolutions are padded equally on both sides, unlike the original's, which shifts its
+    features by half a pixel in each of them.
+    """
+
+    channels: ClassVar[tuple[int, ...]] = (16, 24, 40, 112, 320)
+    unused: ClassVar[tuple[str, ...]] = ("_conv_head.", "_bn1.", "_fc.")
+    # kernel size, stride of the first block, expansion, channels, blocks
+    blocks: ClassVar[tuple[tuple[int, int, int, int, int], ...]] = (
+        (3, 1, 1, 16, 1), (3, 2, 6, 24, 2), (5, 2, 6, 40, 2), (3, 2, 6, 80, 3),
+        (5, 1, 6, 112, 3), (5, 2, 6, 192, 4), (3, 1, 6, 320, 1),
+    )  # fmt: skip
+    stages: ClassVar[tuple[int, ...]] = (1, 3, 5, 11, 16)
+    """Number of blocks up to the end of each stage."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._conv_stem = nn.Conv2d(3, 32, 3, 2, 1, bias=False)
+        self._bn0 = nn.BatchNorm2d(32, eps=1e-3)
+        layers, into = [], 32
+        for size, stride, expand, out, count in self.blocks:
+            for i in range(count):
+                layers.append(MBConv(into, out, size, stride if i == 0 else 1, expand))
+                into = out
+        self._blocks = nn.Sequential(*layers)
+
+    def stem(self, image: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b c h2 w2"]:
+        """Feature map at stride 2."""
+        x = F.relu6(self._bn0(self._conv_stem(image)), inplace=True)
+        return self._blocks[: self.stages[0]](x)
+
+    def rest(self, x: Float[Tensor, "b c h2 w2"]) -> list[Tensor]:
+        """Feature maps at strides 4 to 32."""
+        found = []
+        for start, stop in pairwise(self.stages):
+            x = self._blocks[start:stop](x)
             found.append(x)
         return found
 
@@ -137,9 +208,10 @@ class ResNet34(nn.Module):
         return found
 
 
-Encoder = MobileNetV2 | ResNet34
-ENCODERS: dict[str, type[MobileNetV2] | type[ResNet34]] = {
+Encoder = MobileNetV2 | EfficientNetLite0 | ResNet34
+ENCODERS: dict[str, type[Encoder]] = {
     "mobilenet_v2": MobileNetV2,
+    "efficientnet_lite0": EfficientNetLite0,
     "resnet34": ResNet34,
 }
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from deepbasis import latent
 from deepbasis.data.training import Batch
 from deepbasis.layer import BasisFit, Errors, Fitted, Observed, Prediction
-from deepbasis.nets.basis import BasisNet
+from deepbasis.nets.basis import BasisNet, Features
+from deepbasis.nets.kriging import kriging_loss, unmeasured
 from deepbasis.points import Points
 from deepbasis.shapes import Bool, Float, UInt8
 
@@ -28,6 +29,9 @@ class Architecture:
     normalisation: str = "imagenet"
     errors: Errors = "correlated"
     """Default error model; see `BasisFit`."""
+    decoder: str = "paper"
+    embedding: int = 0
+    """Channels of the learned kernel's embedding; 0 for a kernel of position and colour."""
 
 
 class DepthNetwork(nn.Module, ABC):
@@ -59,27 +63,35 @@ class Network(DepthNetwork):
 
     def make_bases(self, architecture: Architecture) -> BasisNet:
         """A new basis network; subclasses may have another."""
-        return BasisNet(architecture.encoder, normalisation=architecture.normalisation)
+        return BasisNet(
+            architecture.encoder,
+            architecture.decoder,
+            architecture.embedding,
+            normalisation=architecture.normalisation,
+        )
 
     def observe(
         self,
         image: UInt8[Tensor, "b 3 h w"],
         points: Points,
-        bases: list[Tensor] | None = None,
+        features: Features | None = None,
     ) -> Observed:
-        """What the fit needs: the bases, made now if they are not passed, and the points."""
-        found = self.bases(image) if bases is None else bases
-        guide = image.to(found[0].dtype) / 255
-        return self.fit.observe(found, points, (image.shape[2], image.shape[3]), guide)
+        """What the fit needs: the network's features, made now if they are not passed, and the
+        points.
+        """
+        bases, embedding, amplitude = self.bases(image) if features is None else features
+        guide = image.to(bases[0].dtype) / 255 if embedding is None else embedding
+        size = (image.shape[2], image.shape[3])
+        return self.fit.observe(bases, points, size, guide, amplitude)
 
     def predictor(self, image: UInt8[Tensor, "b 3 h w"]) -> Callable[..., Fitted]:
-        """A function that fits any points of these images; the bases are computed once."""
-        bases = self.bases(image)
+        """A function that fits any points of these images; the network runs once."""
+        features = self.bases(image)
 
         def fit(
             points: Points, *, errors: Errors | None = None, huber: float | None = None
         ) -> Fitted:
-            observed = self.observe(image, points, bases)
+            observed = self.observe(image, points, features)
             return self.fit.fit_details(observed, errors=errors, huber=huber)
 
         return fit
@@ -88,42 +100,64 @@ class Network(DepthNetwork):
         self, image: UInt8[Tensor, "b 3 h w"], sparse: Float[Tensor, "b 1 h w"]
     ) -> Prediction:
         """Log depth and its variance at every pixel."""
-        return self.fit(self.bases(image), sparse, guide=image.to(sparse.dtype) / 255)
+        observed = self.observe(image, Points.from_maps(sparse))
+        if self.training:
+            return self.fit.predict_ml(observed)
+        return self.fit.fit_details(observed).prediction
 
     def loss(
-        self, item: Batch, *, mixed_precision: bool = False, few_points_weight: float = 0.0
+        self,
+        item: Batch,
+        *,
+        mixed_precision: bool = False,
+        few_points_weight: float = 0.0,
+        kernel_weight: float = 0.0,
     ) -> Float[Tensor, "b"]:
-        """L1 of log depth of the maximum-likelihood fit and, with a weight, of fits to few points
-        and to none under the running prior.
+        """L1 of log depth of the maximum-likelihood fit and, with a weight each, of fits to few
+        points and to none under the running prior, and of the pixels between the points of a
+        sensor by the learned kernel; see `kriging_loss`.
         """
         z, known = to_target(item)
-        observed = self._observe(item, mixed_precision)
+        sets = [Points.from_maps(item.sparse)]
+        if kernel_weight:
+            between = unmeasured(item.depth, item.measured)
+            sets += [Points.from_maps(item.measured), Points.from_maps(between)]
+        together = self._observe(item, mixed_precision, Points.join(sets))
+        observed, *others = together.split([len(points) for points in sets])
         post = self.fit.fit_ml(observed)
 
         def l1_of(weights: Tensor) -> Tensor:
             return l1(observed.pyramid.combine(weights)[:, None], z, known)
 
-        if few_points_weight == 0:
-            return l1_of(post.mean)
-        self.fit.update_running_prior(post)
-        few = self.fit.posterior_mean(replace(observed, points=thin(observed.points)))
-        none = self.fit.prior.mean.expand_as(few)
-        return l1_of(post.mean) + few_points_weight * (l1_of(few) + l1_of(none))
+        loss = l1_of(post.mean)
+        if few_points_weight == kernel_weight == 0:
+            return loss
+        if self.training:
+            self.fit.update_running_prior(post)
+        if few_points_weight:
+            few = self.fit.posterior_mean(observed.reweighted(thin(observed.points.weight)))
+            none = self.fit.prior.mean.expand_as(few)
+            loss = loss + few_points_weight * (l1_of(few) + l1_of(none))
+        if kernel_weight:
+            head = self.bases.head
+            if head is None:
+                raise ValueError("this network has no embedding, so its kernel cannot be learned")
+            loss = loss + kernel_weight * kriging_loss(*others, head.kernel, self.fit.prior.value)
+        return loss
 
     def predict_in_training(self, item: Batch) -> Float[Tensor, "b 1 h w"]:
         """Log depth of the maximum-likelihood fit, since there is no prior yet."""
-        observed = self._observe(item, mixed_precision=False)
+        observed = self._observe(item, False, Points.from_maps(item.sparse))
         return observed.pyramid.combine(self.fit.fit_ml(observed).mean)[:, None]
 
-    def bases_of(self, item: Batch) -> list[Tensor]:
-        """Bases of a training batch; networks of subclasses may look at more than its images."""
+    def features_of(self, item: Batch) -> Features:
+        """Features of a training batch; networks of subclasses may look at more than its images."""
         return self.bases(item.image)
 
-    def _observe(self, item: Batch, mixed_precision: bool) -> Observed:
+    def _observe(self, item: Batch, mixed_precision: bool, points: Points) -> Observed:
         with torch.autocast(item.image.device.type, torch.bfloat16, enabled=mixed_precision):
-            bases = self.bases_of(item)
-        bases = [basis.to(item.depth.dtype) for basis in bases]
-        return self.observe(item.image, Points.from_maps(item.sparse), bases)
+            features = self.features_of(item)
+        return self.observe(item.image, points, features.to(item.depth.dtype))
 
 
 def to_target(item: Any) -> tuple[Float[Tensor, "b 1 h w"], Bool[Tensor, "b 1 h w"]]:
@@ -148,9 +182,10 @@ def per_image(
     return torch.where(known, values, 0).flatten(1).sum(1) / known.flatten(1).sum(1)
 
 
-def thin(points: Points) -> Points:
-    """Keep about 1 to `MOST_FEW` points of each image; each order of magnitude is as likely."""
-    count = (points.weight > 0).sum(1, keepdim=True)
-    share = MOST_FEW ** torch.rand_like(count, dtype=points.weight.dtype) / count
-    keep = torch.rand_like(points.weight) < share
-    return replace(points, weight=points.weight * keep)
+def thin(weight: Float[Tensor, "b n"]) -> Float[Tensor, "b n"]:
+    """Weights of about 1 to `MOST_FEW` points of each image, 0 for the others; each order of
+    magnitude is as likely.
+    """
+    count = (weight > 0).sum(1, keepdim=True)
+    share = MOST_FEW ** torch.rand_like(count, dtype=weight.dtype) / count
+    return weight * (torch.rand_like(weight) < share)

@@ -40,11 +40,15 @@ class TrainConfig:
     val_frames: int = 32
     """Validation frames: the last of the training frames. They are not trained on, but used to
     calibrate the error bars."""
-    encoder: Literal["mobilenet_v2", "resnet34"] = "mobilenet_v2"
+    encoder: Literal["mobilenet_v2", "efficientnet_lite0", "resnet34"] = "mobilenet_v2"
     """First half of the basis network."""
+    decoder: Literal["light", "paper"] = "light"
+    """Second half of the basis network; the paper's takes three times as long."""
+    embedding: int = 8
+    """Numbers by which the network tells which pixels have correlated errors; 0 uses colours."""
     encoder_weights: Path | None = None
-    """Pretrained encoder with torchvision's parameter names: a .safetensors or .pth file."""
-    normalisation: Literal["imagenet", "symmetric"] = "imagenet"
+    """Pretrained encoder with the published parameter names: a .safetensors or .pth file."""
+    normalisation: Literal["imagenet", "symmetric", "efficientnet_lite"] = "imagenet"
     """Colour normalisation that the encoder's weights expect; symmetric is -1 to 1."""
     init_from: Path | None = None
     """Model to start from instead of a new one."""
@@ -53,8 +57,13 @@ class TrainConfig:
     1000-2500, or sensor for the data set's own."""
     few_points_weight: float = 0.3
     """Weight of two additional losses: of fits to 1 to 200 points, and to none."""
+    kernel_weight: float = 1.0
+    """Weight of the loss of the pixels between a sensor's points, which the embedding learns
+    from."""
     jitter: float = 0.1
     """Random change of brightness, contrast and saturation by up to this fraction."""
+    zoom: float = 0.0
+    """Enlarge a random part of each frame by up to this fraction."""
     errors: Literal["correlated", "independent"] = "correlated"
     """Default error model of the trained model."""
     epochs: int = 20
@@ -94,11 +103,12 @@ class TrainConfig:
         for name in ("batch", "accumulate", "devices", "nodes", "epochs", "downscale"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} {getattr(self, name)} must be at least 1")
-        if not (0 <= self.jitter < 1 and self.few_points_weight >= 0):
-            raise ValueError(
-                f"--jitter {self.jitter} must be between 0 and 1, --few-points-weight "
-                f"{self.few_points_weight} not negative"
-            )
+        if not 0 <= self.jitter < 1:
+            raise ValueError(f"--jitter {self.jitter} must be between 0 and 1")
+        for name in ("few_points_weight", "kernel_weight", "zoom", "embedding"):
+            if not getattr(self, name) >= 0:
+                option = name.replace("_", "-")
+                raise ValueError(f"--{option} {getattr(self, name)} must not be negative")
         if self.eval_frames < 0:
             raise ValueError(f"--eval-frames {self.eval_frames} must not be negative")
         if not (self.lr > 0 and self.clip > 0):

@@ -61,7 +61,9 @@ class Job:
     def architecture(self) -> Architecture:
         """Of the network."""
         config = self.config
-        return Architecture(config.encoder, config.normalisation, config.errors)
+        return Architecture(
+            config.encoder, config.normalisation, config.errors, config.decoder, config.embedding
+        )
 
     @property
     def loss_options(self) -> dict[str, Any]:
@@ -69,6 +71,7 @@ class Job:
         config = self.config
         return {
             "few_points_weight": config.few_points_weight,
+            "kernel_weight": config.kernel_weight if config.embedding else 0.0,
             "mixed_precision": config.mixed_precision,
         }
 
@@ -80,9 +83,11 @@ class Job:
         share = (step - rise) / max(1.0, self.steps - rise)
         return self.config.lr / 2 * (math.cos(math.pi * share) + 1)
 
-    def training_set(self, frames: Frames, epoch: int = 0, jitter: float = COLOUR_JITTER) -> Any:
+    def training_set(
+        self, frames: Frames, epoch: int = 0, jitter: float = COLOUR_JITTER, zoom: float = 0.0
+    ) -> Any:
         """Frames as the training draws them in an epoch."""
-        return TrainingSet(frames, self.config.fit_points, self.config.seed, epoch, jitter)
+        return TrainingSet(frames, self.config.fit_points, self.config.seed, epoch, jitter, zoom)
 
     def new_network(self) -> DepthNetwork:
         """A new network, the same for the same seed."""
@@ -150,7 +155,7 @@ def start_from(network: Network, path: Path) -> None:
     except RuntimeError:
         raise ValueError(
             f"--init-from {path} holds another network: {other.architecture}; choose the same "
-            "encoder"
+            "encoder, decoder and embedding"
         ) from None
 
 

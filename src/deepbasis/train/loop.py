@@ -137,7 +137,7 @@ def share_with_all(job: Job, loss: float, heard: int) -> tuple[float, int]:
 def load(job: Job, epoch: int, done: int) -> Iterator[list[Any]]:
     """Batches of the rest of an epoch, as many at a time as a step takes."""
     config, fabric = job.config, job.fabric
-    frames = job.training_set(job.frames, epoch, config.jitter)
+    frames = job.training_set(job.frames, epoch, config.jitter, config.zoom)
     order = batches(
         len(frames), config.batch, seed=config.seed, epoch=epoch, rank=fabric.global_rank,
         ranks=fabric.world_size, skip=done * config.accumulate,
@@ -194,13 +194,15 @@ def step(
 
 @torch.no_grad()
 def validation_loss(job: Job, network: DepthNetwork) -> float:
-    """Mean loss over the validation frames, by the maximum-likelihood fit of training."""
+    """Mean loss over the validation frames, as training defines it."""
     network.eval()
     items = job.training_set(job.val_frames, jitter=0.0)
-    losses = [
-        network.loss(job.fabric.to_device(collate([items[index]])))
-        for index in share(len(items), job.fabric)
-    ]
+    losses = []
+    with torch.random.fork_rng(devices=[]):
+        for index in share(len(items), job.fabric):
+            torch.manual_seed(index)  # the loss draws points, the same after every epoch
+            item = job.fabric.to_device(collate([items[index]]))
+            losses.append(network.loss(item, **job.loss_options))
     network.train()
     rows = torch.cat([torch.zeros(0, device=job.fabric.device), *losses])
     return float(gather_rows(job.fabric, rows).mean())

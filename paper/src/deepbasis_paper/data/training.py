@@ -41,7 +41,7 @@ class PaperTrainingSet:
         drop: probability that the input points of a frame are withheld.
         depth_input: whether the network sees points; otherwise none are interpolated.
         seed, epoch: another of either draws other points.
-        jitter: of the colours, see `augment`.
+        jitter, zoom: see `augment`.
     """
 
     frames: Frames
@@ -52,13 +52,14 @@ class PaperTrainingSet:
     seed: int = 0
     epoch: int = 0
     jitter: float = COLOUR_JITTER
+    zoom: float = 0.0
 
     def __len__(self) -> int:
         return len(self.frames)
 
     def __getitem__(self, index: int) -> PaperItem:
         generator = seeded(self.seed, self.epoch, index)
-        sample = augment(self.frames[index], generator, self.jitter)
+        sample = augment(self.frames[index], generator, self.jitter, self.zoom)
         seen = choose_points(sample, self.input_points, generator)
         if self.fit_points == "same":
             fitted = seen

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from deepbasis.latent import to_latent
-from deepbasis.nets import BasisNet
+from deepbasis.nets import BasisNet, Features
 from deepbasis.nets.decoder import Decoder
 from deepbasis.shapes import Bool, Float, UInt8
 
@@ -75,8 +75,8 @@ class PaperBasisNet(BasisNet):
         image: UInt8[Tensor, "b 3 h w"],
         depth: Float[Tensor, "b 1 h w"] | None = None,
         valid: Bool[Tensor, "b 1 h w"] | None = None,
-    ) -> list[Float[Tensor, "b _ _ _"]]:
-        """Bases, coarse to fine. `depth` and `valid` are a scaffold; without one, none is known."""
+    ) -> Features:
+        """Bases. `depth` and `valid` are a scaffold; without one, none is known."""
         seen = self.normalise(image)
         x = self.encoder.stem(seen)
         if self.depth_stem is not None:
@@ -89,4 +89,4 @@ class PaperBasisNet(BasisNet):
         elif depth is not None:
             raise ValueError("this network takes the image alone; create it with depth_input=True")
         size = (image.shape[2], image.shape[3])
-        return self.decoder([x, *self.encoder.rest(x)], size, seen)
+        return Features(self.decoder([x, *self.encoder.rest(x)], size, seen).bases)

@@ -7,7 +7,7 @@ from torch import Tensor
 from deepbasis.calibrate import learn
 from deepbasis.data.sample import Frames
 from deepbasis.layer import Errors, Fitted, Observed, Prediction
-from deepbasis.nets import Architecture, BasisNet, Network
+from deepbasis.nets import Architecture, BasisNet, Features, Network
 from deepbasis.nets.network import l1, to_target
 from deepbasis.points import Points
 from deepbasis.shapes import Float, UInt8
@@ -51,23 +51,23 @@ class RgbdNetwork(RgbNetwork):
         self, given: Given, *, errors: Errors | None = None, huber: float | None = None
     ) -> Fitted:
         """Fit of the points."""
-        bases = self.bases(given.image, *given.scaffold)
-        observed = super().observe(given.image, given.points, bases)
+        features = self.bases(given.image, *given.scaffold)
+        observed = super().observe(given.image, given.points, features)
         return self.fit.fit_details(observed, errors=errors, huber=huber)
 
     def observe(
         self,
         image: UInt8[Tensor, "b 3 h w"],
         points: Points,
-        bases: list[Tensor] | None = None,
+        features: Features | None = None,
     ) -> Observed:
-        """What the fit needs: the bases, made now from the points if they are not passed."""
-        if bases is None:
-            bases = self.bases(image, *Given(image, points).scaffold)
-        return super().observe(image, points, bases)
+        """What the fit needs: the features, made now from the points if they are not passed."""
+        if features is None:
+            features = self.bases(image, *Given(image, points).scaffold)
+        return super().observe(image, points, features)
 
-    def bases_of(self, item: PaperItem) -> list[Tensor]:  # type: ignore[override]
-        """Bases of a training batch."""
+    def features_of(self, item: PaperItem) -> Features:  # type: ignore[override]
+        """Features of a training batch."""
         return self.bases(item.image, item.scaffold, item.valid)
 
 
@@ -95,7 +95,7 @@ class ConvNetwork(PaperNetwork):
     ) -> Direct:
         """Prediction of every pixel."""
         filled = given.scaffold if self.depth_input else ()
-        mean, var = self.head(self.bases(given.image, *filled), given.size)
+        mean, var = self.head(self.bases(given.image, *filled).bases, given.size)
         return Direct(Prediction(mean, torch.zeros_like(var), var), given.points.count)
 
     def loss(self, item: PaperItem, *, mixed_precision: bool = False) -> Float[Tensor, "b"]:
@@ -111,6 +111,5 @@ class ConvNetwork(PaperNetwork):
     def _run(self, item: PaperItem, mixed_precision: bool) -> tuple[Tensor, Tensor]:
         filled = (item.scaffold, item.valid) if self.depth_input else ()
         with torch.autocast(item.image.device.type, torch.bfloat16, enabled=mixed_precision):
-            bases = self.bases(item.image, *filled)
-        bases = [basis.to(item.depth.dtype) for basis in bases]
-        return self.head(bases, (item.depth.shape[2], item.depth.shape[3]))
+            features = self.bases(item.image, *filled)
+        return self.head(features.to(item.depth.dtype).bases, (item.depth.shape[2], item.depth.shape[3]))

@@ -115,8 +115,8 @@ def half_and_half(model: Ensemble) -> Method:
         half = len(row) // 2
         seen[0, 0, row[order[half:]], column[order[half:]]] = 0
         fitted[0, 0, row[order[:half]], column[order[:half]]] = 0
-        bases = network.bases(image[None], *Given(image[None], Points.from_maps(seen)).scaffold)
-        observed = network.observe(image[None], Points.from_maps(fitted), bases)
+        features = network.bases(image[None], *Given(image[None], Points.from_maps(seen)).scaffold)
+        observed = network.observe(image[None], Points.from_maps(fitted), features)
         found = network.fit.fit_details(observed, errors="independent").prediction
         return Answer(found.mean[0, 0], found.var[0, 0])
 

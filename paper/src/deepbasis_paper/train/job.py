@@ -39,7 +39,12 @@ class PaperJob(Job):
         errors = config.errors if config.on_bases else "independent"
         depth_input: Input = "rgbd" if config.depth_input else "rgb"
         return PaperArchitecture(
-            config.encoder, config.normalisation, errors, config.method, depth_input, config.width
+            config.encoder,
+            config.normalisation,
+            errors,
+            method=config.method,
+            input=depth_input,
+            width=config.width,
         )
 
     @property
@@ -65,7 +70,9 @@ class PaperJob(Job):
             return config.lr * 0.5 ** (step // self.steps_per_epoch // config.halve_every)
         return super().rate(step)
 
-    def training_set(self, frames: Frames, epoch: int = 0, jitter: float = COLOUR_JITTER) -> Any:
+    def training_set(
+        self, frames: Frames, epoch: int = 0, jitter: float = COLOUR_JITTER, zoom: float = 0.0
+    ) -> Any:
         """Frames as the training draws them in an epoch; only training withholds input points."""
         config, trained_on = self.config, frames is self.frames
         if trained_on and config.training:
@@ -73,7 +80,7 @@ class PaperJob(Job):
             frames = Subset(frames, order.tolist())
         return PaperTrainingSet(
             frames, config.input_points, config.fit_points, config.input_drop if trained_on else 0,
-            config.depth_input, config.seed, epoch, jitter,
+            config.depth_input, config.seed, epoch, jitter, zoom,
         )  # fmt: skip
 
     def new_network(self) -> PaperNetwork:
