@@ -174,10 +174,11 @@ def learn_kernel(
     seen = [read_frame(draw, network, some_frames, i) for i in range(len(some_frames))]
     judged = [one for one in seen if one.pixels is not None and len(one.pixels.z)]
     starts = [fit.Kernel(*KERNEL_START, smoothness) for smoothness in (0.5, 1.5)]
-    if network.bases.head is not None:
-        starts = [network.bases.head.learned]
+    evaluations = 50
+    if network.bases.head is not None:  # it is about right
+        starts, evaluations = [network.bases.head.learned], 20
     found = [
-        fit.search_kernel(judged, prior, start, evaluations=50, hyperprior=alpha)
+        fit.search_kernel(judged, prior, start, evaluations=evaluations, hyperprior=alpha)
         for start in (starts if search and judged else ())
     ]
     kernel = min(found, key=lambda pair: pair[1])[0] if found else layer.correlated.kernel
