@@ -90,6 +90,25 @@ def test_jitter_changes_colours_by_two_percent_or_so_and_no_depth():
     assert torch.equal(same.image, frame.image)
 
 
+def test_zoom_enlarges_a_part_and_brings_it_nearer():
+    """Objects keep their size in pixels relative to depth, and the camera follows the crop."""
+    row, column = torch.meshgrid(torch.arange(60.0), torch.arange(80.0), indexing="ij")
+    image = torch.stack([row, column, 0 * row]).to(torch.uint8)
+    depth = (1 + row / 10 + column / 100)[None]
+    camera = s.make_intrinsics(50.0, 50.0, 40.0, 30.0)
+    sample = s.Sample("x", image, depth, depth, camera)
+    zoomed = s.zoom(sample, 0.5, s.seeded(3))
+    across = float(zoomed.intrinsics[0, 0] / 50)
+    assert 1 < across <= 1.5
+    ray = torch.linalg.inv(zoomed.intrinsics) @ torch.tensor([33.0, 21.0, 1.0])
+    u, v, _ = (camera @ ray).tolist()  # the same ray in the original
+    assert zoomed.image[:2, 21, 33].tolist() == pytest.approx([v, u], abs=1)
+    assert float(zoomed.depth[0, 21, 33]) == pytest.approx(
+        (1 + v / 10 + u / 100) / across, rel=0.05
+    )
+    assert zoomed.depth.shape == depth.shape
+
+
 def test_augmentation_flips_half_of_the_time():
     frame = make()
     flips = sum(

@@ -304,6 +304,84 @@ def test_float32_comes_close_to_float64(generator):
         torch.testing.assert_close(have.double(), want, rtol=1e-3, atol=1e-3)
 
 
+def test_gradients_reach_kernel_and_places(generator):
+    """Of the prediction of single places from whitened points, as a kernel is learned."""
+    p = problem(9, generator, size=(4, 5))
+    kept, asked = slice(0, 6), slice(6, 9)
+    near = neighbours.earlier(p.x[kept, :2], 3)
+    near_asked = neighbours.Surroundings(p.x[kept, :2]).of(p.x[asked, :2], 3)
+
+    def whole(x, phi, z, weight, length, nugget):
+        kernel = Kernel(length, length, nugget, 1.5)
+        points = FitPoints(phi[kept], z[kept], weight[kept])
+        white = correlated.whiten_at(kernel, x[kept], points, near)
+        mean, root = fit.posterior_moments(white.phi, white.z, p.prior, alpha=ALPHA, beta=BETA)
+        weights = mean, root, torch.tensor(BETA, dtype=torch.float64)
+        return correlated.predict_at(
+            kernel, x[kept], points, near_asked, weights, (x[asked], phi[asked], weight[asked])
+        )
+
+    numbers = torch.tensor(0.3).double(), torch.tensor(0.05).double()
+    inputs = [t.clone().requires_grad_() for t in (p.x, p.phi, p.z, p.weight, *numbers)]
+    assert torch.autograd.gradcheck(whole, inputs)
+
+
+def test_differentiable_moments_are_those_of_the_posterior(generator):
+    p = problem(9, generator)
+    at = {"alpha": ALPHA, "beta": BETA}
+    want = fit.posterior(p.phi, p.z, p.prior, p.weight, **at)
+    mean, root = fit.posterior_moments(p.phi, p.z, p.prior, p.weight, **at)
+    torch.testing.assert_close(mean, want.mean)
+    torch.testing.assert_close(root @ root.mT, want.cov)
+
+
+@pytest.mark.parametrize("smoothness", [0.5, 1.5])
+def test_kernels_are_positive_definite_whatever_a_network_makes_of_an_image(generator, smoothness):
+    """With embeddings and amplitudes over six orders of magnitude, and places that coincide."""
+    x = torch.randn(60, 10, dtype=torch.float64, generator=generator)
+    x = x * 10 ** (6 * torch.rand(60, 1, dtype=torch.float64, generator=generator) - 3)
+    x[30:40] = x[:10]
+    s = 10 ** (6 * torch.rand(60, dtype=torch.float64, generator=generator) - 3)
+    kernel = Kernel(0.2, 0.2, 1e-4, smoothness)
+    scaled = kernel.scale(x)
+    cov = torch.outer(s, s) * kernel.correlation(scaled, scaled)
+    lowest = torch.linalg.eigvalsh(cov / torch.outer(s, s))[0]
+    assert lowest > -1e-12
+    assert torch.equal(cov, cov.mT)
+
+
+def test_neighbours_surround_a_place_between_scan_lines():
+    """The twelve nearest points of a place near one of two lines all lie on that line."""
+    column = torch.arange(40.0)
+    lines = torch.cat([torch.stack([torch.full((40,), v), column], 1) for v in (10.0, 30.0)])
+    at = torch.tensor([[13.0, 20.3]])
+    plain = neighbours.query(neighbours.make_tree(lines.double().numpy()), at.double(), 12, p=2)
+    assert (lines[torch.from_numpy(plain[0]), 0] == 10).all()
+    near = neighbours.Surroundings(lines).of(at, 12)[0]
+    assert len(set(near.tolist())) == 12
+    above, left = lines[near, 0] == 10, lines[near, 1] < 20.3
+    for one in (above, ~above):
+        for other in (left, ~left):
+            assert (one & other).sum() >= 2
+    nearest = (lines[near] - at).norm(dim=1).min()
+    assert nearest == (lines - at).norm(dim=1).min()
+
+
+def test_neighbours_by_quadrant_are_those_of_a_plain_search(generator):
+    points = torch.rand(30, 2, generator=generator).double()
+    at = torch.rand(20, 2, generator=generator).double()
+    near = neighbours.Surroundings(points).of(at, 12)
+    for place, found in zip(at, near, strict=True):
+        off = points - place
+        order = off.norm(dim=1).argsort().tolist()
+        quadrant = {i: (bool(off[i, 0] > 0), bool(off[i, 1] > 0)) for i in order}
+        want = []
+        for q in set(quadrant.values()):
+            want += [i for i in order if quadrant[i] == q][:2]
+        want += [i for i in order if i not in want][: 12 - len(want)]
+        assert set(found.tolist()) == set(want)
+
+
 def test_gradients_reach_points_and_bases(generator):
     """Through the whitened maximum-likelihood fit, as in training."""
     size = (4, 5)
@@ -453,13 +531,15 @@ def test_single_places_are_predicted_as_whole_images_are(generator):
     """Against the image in blocks, and, with all points as neighbours, against dense kriging."""
     p = problem(20, generator)
     innovations, _, mean, model_var, ratio = run(p, k=20)
-    tree = neighbours.make_tree(p.x[:, :2].numpy())
-    near = torch.from_numpy(neighbours.query(tree, places(p)[:, :2].numpy(), 20, p=2))
+    near = neighbours.Surroundings(p.x[:, :2]).of(places(p)[:, :2], 20)
     alone = fit.posterior(
         innovations.phi[0], innovations.z[0], p.prior, innovations.weight[0], alpha=ALPHA, beta=BETA
     )
-    points = FitPoints(p.phi, p.z, p.weight)
-    found = correlated.predict_at(KERNEL, p.x, points, near, alone, (places(p), p.bases[0].mT))
+    points, bases = FitPoints(p.phi, p.z, p.weight), p.bases[0].mT
+    found = correlated.predict_at(
+        KERNEL, p.x, points, near, (alone.mean, alone.root, alone.beta),
+        (places(p), bases, torch.ones_like(bases[:, 0])),
+    )  # fmt: skip
     want = mean, model_var + ratio / BETA
     for have, whole, exact in zip(found, want, dense(p), strict=True):
         torch.testing.assert_close(have, whole, rtol=1e-5, atol=1e-6)

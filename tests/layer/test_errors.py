@@ -76,7 +76,8 @@ def test_correlated_errors_of_no_length_are_independent_errors():
 
 
 @pytest.mark.parametrize("between", [False, True], ids=["at pixels", "between pixels"])
-def test_correlated_errors_are_universal_kriging(generator, between):
+@pytest.mark.parametrize("varied", [False, True], ids=["one amplitude", "amplitudes"])
+def test_correlated_errors_are_universal_kriging(generator, between, varied):
     """One Gaussian of points and pixels, conditioned densely at the precisions that were found."""
     size, count, kernel = (8, 10), 11, fit.Kernel(0.3, 0.5, 0.05, 1.5)
     layer = make_layer(generator, errors="correlated")
@@ -89,8 +90,11 @@ def test_correlated_errors_are_universal_kriging(generator, between):
                                                            strict=True))  # fmt: skip
     z = torch.rand(1, count, generator=generator).double()
     weight = 0.5 + torch.rand(1, count, generator=generator).double()
-    fitted = layer.fit_details(layer.observe(scales, Points(u, v, z, weight), size, guide))
+    amplitude = torch.randn(1, 1, *size, generator=generator).double().exp() if varied else None
+    observed = layer.observe(scales, Points(u, v, z, weight), size, guide, amplitude)
+    fitted = layer.fit_details(observed)
     post, prior = fitted.posterior, layer.prior.value
+    s = amplitude.flatten() if varied else torch.ones(80).double()
 
     def place(rows, columns, index):
         position = torch.stack([rows, columns], 1) / size[1]
@@ -106,31 +110,69 @@ def test_correlated_errors_are_universal_kriging(generator, between):
     at = place(v[0], u[0], pixel)
     full = fitted.observed.pyramid.rows(0, 8)[0].mT
     phi = fitted.observed.phi[0]
-    noise = correlation(at, at) + torch.diag(kernel.nugget / weight[0])
+    noise = torch.outer(s[pixel], s[pixel]) * correlation(at, at)
+    noise = noise + torch.diag(kernel.nugget / weight[0])
     cov = phi @ prior.cov @ phi.mT / post.alpha + noise / post.beta
-    cross = full @ prior.cov @ phi.mT / post.alpha + correlation(x, at) / post.beta
+    shared = torch.outer(s, s[pixel]) * correlation(x, at)
+    cross = full @ prior.cov @ phi.mT / post.alpha + shared / post.beta
     gain = torch.linalg.solve(cov, cross.mT).mT
     mean = full @ prior.mean + gain @ (z[0] - phi @ prior.mean)
-    var = (full @ prior.cov * full).sum(1) / post.alpha + (1 + kernel.nugget) / post.beta
+    var = (full @ prior.cov * full).sum(1) / post.alpha + (s**2 + kernel.nugget) / post.beta
     var = var - (gain * cross).sum(1)
     torch.testing.assert_close(fitted.prediction.mean.flatten(), mean, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(fitted.prediction.var.flatten(), var, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("errors", ["independent", "correlated"])
+def test_an_amplitude_of_one_changes_nothing(generator):
+    layer = make_layer(generator, errors="correlated")
+    scales, points = make_scales(generator), Points.from_maps(make_sparse(generator, [30]))
+    one = torch.ones(1, 1, 24, 32).double()
+    want, have = (
+        layer.fit_details(layer.observe(scales, points, (24, 32), None, s)).prediction
+        for s in (None, one)
+    )
+    assert all(map(torch.equal, have, want))
+
+
+def test_without_points_amplitudes_still_tell_pixels_apart(generator):
+    layer = make_layer(generator, errors="correlated")
+    layer.error_model().noise.set(fit.Gamma(10.0, 0.1))
+    scales, points = make_scales(generator), Points.from_maps(torch.zeros(1, 1, 24, 32).double())
+    s = torch.rand(1, 1, 24, 32, generator=generator).double() + 0.5
+    fitted = layer.fit_details(layer.observe(scales, points, (24, 32), None, s))
+    want = (s.square() + layer.correlated.kernel.nugget) / fitted.posterior.beta
+    torch.testing.assert_close(fitted.prediction.noise_var, want)
+
+
+def test_split_points_have_the_bases_of_all(generator):
+    layer = make_layer(generator)
+    scales, points = make_scales(generator), Points.from_maps(make_sparse(generator, [30]))
+    whole = layer.observe(scales, points, (24, 32))
+    first, second = whole.split([10, 20])
+    assert torch.equal(torch.cat([first.phi, second.phi], 1), whole.phi)
+    assert torch.equal(first.phi, layer.observe(scales, first.points, (24, 32)).phi)
+    assert torch.equal(second.z, whole.z[:, 10:])
+
+
+@pytest.mark.parametrize("errors", ["independent", "correlated", "amplitudes"])
 def test_leave_one_out_is_what_a_fit_without_the_point_predicts(generator, errors):
     """At the same precisions; then the calibration's factors multiply the variances."""
+    varied = errors == "amplitudes"
+    errors = "correlated" if varied else errors
     layer = make_layer(generator, errors=errors)
     layer.error_model().calibration.set_factors(2.0, 3.0)
     scales, sparse = make_scales(generator), make_sparse(generator, [9])
-    fitted = layer.fit_details(observe(layer, scales, sparse))
+    amplitude = torch.randn(1, 1, 24, 32, generator=generator).double().exp() if varied else None
+    observed = layer.observe(scales, Points.from_maps(sparse), (24, 32), None, amplitude)
+    fitted = layer.fit_details(observed)
     post, prior, phi = fitted.posterior, layer.prior.value, fitted.observed.phi[0]
     noise = torch.eye(9).double() / post.beta
     if errors == "correlated":
         kernel = fitted.kernel
-        scaled = kernel.scale(fitted.x[0])
-        noise = kernel.correlation(scaled, scaled) + kernel.nugget * torch.eye(9).double()
-        noise = noise / post.beta
+        scaled = kernel.scale(fitted.observed.x[0])
+        s = amplitude[sparse > 0] if varied else torch.ones(9).double()
+        noise = torch.outer(s, s) * kernel.correlation(scaled, scaled)
+        noise = (noise + kernel.nugget * torch.eye(9).double()) / post.beta
     precision = torch.linalg.inv(phi @ prior.cov @ phi.mT / post.alpha + noise)
     residual = precision @ (fitted.observed.z[0] - phi @ prior.mean) / precision.diagonal()
     found = fitted.leave_one_out()

@@ -8,7 +8,13 @@ import torch
 from safetensors.torch import save_file
 
 from deepbasis import BasisFit
-from deepbasis.nets import BasisNet, MobileNetV2, ResNet34, load_encoder_weights
+from deepbasis.nets import (
+    BasisNet,
+    EfficientNetLite0,
+    MobileNetV2,
+    ResNet34,
+    load_encoder_weights,
+)
 from deepbasis.nets.cost import cost
 from deepbasis.nets.decoder import BASES, JoinedConv
 from deepbasis.points import Points
@@ -24,13 +30,16 @@ def count(module):
 
 
 def test_parameter_counts_are_the_published_ones():
-    """3,504,872 and 21,797,672 with classifiers of 1000 classes (torchvision's documentation)."""
+    """3,504,872 and 21,797,672 with classifiers of 1000 classes (torchvision's documentation), and
+    4,652,008 of EfficientNet-Lite0 (its published file).
+    """
     last = 320 * 1280 + 2 * 1280
     assert count(MobileNetV2()) == 3_504_872 - last - (1280 * 1000 + 1000)
+    assert count(EfficientNetLite0()) == 4_652_008 - last - (1280 * 1000 + 1000)
     assert count(ResNet34()) == 21_797_672 - (512 * 1000 + 1000)
 
 
-@pytest.mark.parametrize("make", [MobileNetV2, ResNet34])
+@pytest.mark.parametrize("make", [MobileNetV2, EfficientNetLite0, ResNet34])
 @pytest.mark.parametrize("size", [(64, 96), (50, 70), (33, 31)])
 def test_features_have_the_strides_and_widths_they_say(make, size):
     encoder = make().eval()
@@ -41,7 +50,7 @@ def test_features_have_the_strides_and_widths_they_say(make, size):
         assert feature.shape == (1, width, -(-size[0] // stride), -(-size[1] // stride))
 
 
-@pytest.mark.parametrize("make", [MobileNetV2, ResNet34])
+@pytest.mark.parametrize("make", [MobileNetV2, EfficientNetLite0, ResNet34])
 @pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
 def test_published_files_load_with_what_a_classifier_needs_passed_over(make, suffix, tmp_path):
     torch.manual_seed(0)
@@ -54,8 +63,14 @@ def test_published_files_load_with_what_a_classifier_needs_passed_over(make, suf
         assert torch.equal(target.state_dict()[name], value)
 
 
-def test_names_torchvision_uses():
+def test_names_that_published_files_use():
     mobile, res = MobileNetV2().state_dict(), ResNet34().state_dict()
+    for name in (
+        "_conv_stem.weight",
+        "_blocks.15._bn2.running_var",
+        "_blocks.1._expand_conv.weight",
+    ):
+        assert name in EfficientNetLite0().state_dict()
     for name in (
         "features.0.0.weight",
         "features.1.conv.1.weight",
@@ -87,11 +102,15 @@ def test_a_file_with_code_in_it_is_not_run(tmp_path):
         load_encoder_weights(MobileNetV2(), path)
 
 
-@pytest.mark.parametrize("encoder", ["mobilenet_v2", "resnet34"])
+@pytest.mark.parametrize("encoder", ["mobilenet_v2", "efficientnet_lite0", "resnet34"])
+@pytest.mark.parametrize("decoder", ["paper", "light"])
 @pytest.mark.parametrize("size", [(64, 96), (50, 70), (33, 31)])
-def test_bases_are_five_scales_of_62_channels_at_any_size(encoder, size):
-    net = BasisNet(encoder).eval()
-    bases = net(picture(*size))
+def test_bases_are_five_scales_of_62_channels_at_any_size(encoder, decoder, size):
+    net = BasisNet(encoder, decoder, 8).eval()
+    bases, embedding, amplitude = net(picture(*size))
+    assert embedding.shape == (2, 8, *size)
+    assert amplitude.shape == (2, 1, *size)
+    assert (amplitude > 0).all()
     assert [b.shape[1] for b in bases] == list(BASES)
     assert sum(BASES) == net.channels == 62
     for stride, basis in zip((16, 8, 4, 2, 1), bases, strict=True):
@@ -100,9 +119,14 @@ def test_bases_are_five_scales_of_62_channels_at_any_size(encoder, size):
 
 
 def test_unknown_choices_are_refused():
-    for option in ("encoder", "normalisation"):
+    for option in ("encoder", "decoder", "normalisation"):
         with pytest.raises(ValueError, match=f"`{option}` is 'best'; choose one of"):
             BasisNet(**{option: "best"})
+
+
+def test_the_light_decoder_costs_less_than_the_papers():
+    paper, light = (cost(BasisNet(decoder=d), (64, 96)) for d in ("paper", "light"))
+    assert light.flops < 0.4 * paper.flops
 
 
 def test_a_joined_convolution_is_that_of_both_maps_joined():

@@ -8,7 +8,7 @@ import torch
 
 from deepbasis import fit
 from deepbasis.data.training import Item
-from deepbasis.nets import Architecture, Network
+from deepbasis.nets import Architecture, Network, kriging
 from deepbasis.nets import network as network_module
 from deepbasis.nets.network import l1, thin
 from deepbasis.points import Points
@@ -27,7 +27,7 @@ def make_item(share=0.5):
     depth[1, :, 8:] = 0
     sparse = torch.where(torch.rand(2, 1, 32, 48) < share, depth, 0)
     image = torch.randint(0, 255, (2, 3, 32, 48), dtype=torch.uint8)
-    return Item(["a", "b"], image, depth, sparse)
+    return Item(["a", "b"], image, depth, sparse, sparse)
 
 
 def test_l1_is_the_mean_of_each_image_and_nothing_leaks_from_unknown_pixels():
@@ -68,8 +68,8 @@ def test_few_points_add_the_losses_of_their_fit_and_of_the_prior_alone(monkeypat
     layer = network.fit
     depth = torch.rand(2, 1, 32, 48).double() + 1
     image = torch.randint(0, 255, (2, 3, 32, 48), dtype=torch.uint8)
-    item = Item(["a", "b"], image, depth, depth)
-    monkeypatch.setattr(network_module, "thin", lambda points: points)  # as few as there are
+    item = Item(["a", "b"], image, depth, depth, depth)
+    monkeypatch.setattr(network_module, "thin", lambda weight: weight)  # as few as there are
     before = network.loss(item)
     assert not layer.prior.mean.any()
     got = network.loss(item, few_points_weight=0.5)
@@ -93,12 +93,78 @@ def test_the_loss_reaches_every_weight_of_the_network():
     assert all(weight.grad.any() for weight in decoder)
 
 
+@torch.no_grad()
+def test_the_kriging_loss_is_that_of_dense_kriging():
+    """At the precisions of the evidence, with fewer points than a place has neighbours."""
+    torch.manual_seed(0)
+    network = Network(Architecture(decoder="light", embedding=3)).double().eval()
+    layer, m = network.fit, 63
+    root = 0.1 * torch.randn(m, m).double()
+    layer.prior.set(fit.Prior(0.1 * torch.randn(m).double(), root @ root.mT + 0.01 * torch.eye(m)))
+    image = torch.randint(0, 255, (1, 3, 16, 24), dtype=torch.uint8)
+    depth = torch.rand(1, 1, 16, 24).double() + 1
+    chosen = torch.rand(16 * 24).argsort().view_as(depth)
+    sparse, asked = (
+        torch.where(c, depth, 0) for c in (chosen < 10, (chosen >= 10) & (chosen < 40))
+    )
+    points, pixels = (network.observe(image, Points.from_maps(d)) for d in (sparse, asked))
+    kernel, prior = network.bases.head.kernel, layer.prior.value
+    got = float(kriging.kriging_loss(points, pixels, kernel, prior))
+
+    def cov(one, other):
+        a, b = (torch.cat([o.x[0, :, :2] / kernel.length, o.x[0, :, 2:]], 1) for o in (one, other))
+        distance = 3**0.5 * torch.cdist(a, b)
+        return torch.outer(one.s[0], other.s[0]) * (1 + distance) * (-distance).exp()
+
+    noise = cov(points, points) + kernel.nugget * torch.eye(10)
+    white = torch.linalg.inv(torch.linalg.cholesky(noise))
+    phi, z = points.phi[0], points.z[0]
+    post = fit.evidence(
+        white @ phi, white @ z, prior, hyperprior=fit.Hyperprior(alpha=kriging.ALPHA)
+    )
+    total = phi @ prior.cov @ phi.mT / post.alpha + noise / post.beta
+    cross = pixels.phi[0] @ prior.cov @ phi.mT / post.alpha + cov(pixels, points) / post.beta
+    gain = torch.linalg.solve(total, cross.mT).mT
+    error = (pixels.z[0] - pixels.phi[0] @ prior.mean - gain @ (z - phi @ prior.mean)).abs()
+    own = (pixels.phi[0] @ prior.cov * pixels.phi[0]).sum(1) / post.alpha
+    own = own + (pixels.s[0].square() + kernel.nugget) / post.beta
+    std = (own - (gain * cross).sum(1)).sqrt()
+    nats = (error / std).mean().log() + std.log().mean()
+    assert got == pytest.approx(float(error.mean() + kriging.LIKELIHOOD * nats), rel=1e-6)
+
+
+def test_the_kriging_loss_teaches_embedding_amplitude_and_kernel():
+    torch.manual_seed(0)
+    network, item = Network(Architecture(decoder="light", embedding=3)).double(), make_item()
+    network.loss(item, kernel_weight=1.0).sum().backward()
+    for name, weight in network.bases.head.named_parameters():
+        assert weight.grad is not None, name
+        assert weight.grad.isfinite().all(), name
+        assert weight.grad.any(), name
+    with pytest.raises(ValueError, match="has no embedding, so its kernel cannot be learned"):
+        make_network().loss(item, kernel_weight=1.0)
+
+
+def test_pixels_of_the_kriging_loss_are_known_and_not_measured():
+    torch.manual_seed(0)
+    depth = torch.rand(2, 1, 40, 50) + 1
+    depth[:, :, :5] = 0
+    sparse = torch.where(torch.rand_like(depth) < 0.1, depth, 0)
+    asked = kriging.unmeasured(depth, sparse)
+    chosen = asked > 0
+    assert (chosen.flatten(1).sum(1) == kriging.PIXELS).all()
+    assert (asked[chosen] == depth[chosen]).all()
+    assert not (chosen & (sparse > 0)).any()
+    few = torch.zeros_like(depth)
+    few[:, :, 20, 20] = 2.0
+    assert (kriging.unmeasured(few, torch.zeros_like(few)) == few).all()
+
+
 def test_points_are_thinned_to_every_order_of_magnitude():
     torch.manual_seed(0)
-    place = torch.zeros(2000, 1000)
     weight = torch.ones(2000, 1000)
     weight[:, 500:] = 0  # padding
-    thinned = thin(Points(place, place, weight, weight)).weight
+    thinned = thin(weight)
     assert not thinned[:, 500:].any()
     count = thinned.sum(1)
     # The logarithm is uniform from 0 to ln 200, so the mean is (200 - 1) / ln 200.
@@ -111,7 +177,7 @@ def test_a_frame_without_depth_is_named():
     empty = torch.zeros(1, 1, 32, 48)
     image = torch.zeros(1, 3, 32, 48, dtype=torch.uint8)
     with pytest.raises(ValueError, match="one of the frames lost has no depth to learn from"):
-        Network(Architecture()).loss(Item(["lost"], image, empty, empty))
+        Network(Architecture()).loss(Item(["lost"], image, empty, empty, empty))
 
 
 @torch.no_grad()

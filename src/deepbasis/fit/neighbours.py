@@ -73,8 +73,8 @@ class Surroundings:
     """Points of one image, searched for those that surround a place.
 
     The nearest points of a place between two scan lines may all lie on one of these, and say little
-    about the other side. So neighbours are taken from all four quadrants around a place, as in
-    geostatistics: the nearest k / 4 of each, and the nearest others if a quadrant has fewer.
+    about the other side. So two thirds of the neighbours are taken from the four quadrants around a
+    place, as in geostatistics: the nearest k / 6 of each. The others are the nearest of the rest.
     """
 
     def __init__(self, position: Float[Tensor, "n 2"]) -> None:
@@ -110,7 +110,7 @@ class Surroundings:
         for q in range(4):
             inside = quadrant == q
             rank[inside] = (np.cumsum(inside, 1) - 1)[inside]
-        later = (rank >= k // 4).astype(np.int64)
+        later = (rank >= max(k // 6, 1)).astype(np.int64)
         later[distance <= within] = -1
         later[found >= n] = 2
         order = np.argsort(later, axis=1, kind="stable")[:, :k]

@@ -48,7 +48,9 @@ class Observed:
     def split(self, sizes: Sequence[int]) -> "list[Observed]":
         """The same images, each with a part of the points; bases are read once for all parts."""
         names = ("u", "v", "z", "weight")
-        columns = zip(*(getattr(self.points, name).split(list(sizes), 1) for name in names), strict=True)
+        columns = zip(
+            *(getattr(self.points, name).split(list(sizes), 1) for name in names), strict=True
+        )
         parts = [replace(self, points=Points(*part)) for part in columns]
         for part, phi in zip(parts, self.phi.split(list(sizes), 1), strict=True):
             vars(part)["phi"] = phi
@@ -338,4 +340,3 @@ class Correlated(ErrorModel):
         post = self._evidence(innovations[:3], known, prior.alpha.value, huber, em)
         calibrated = self.calibration.at(post.points.n)
         return CorrelatedFit(observed, post, known, calibrated, kernel, innovations)
-

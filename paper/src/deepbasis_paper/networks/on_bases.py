@@ -112,4 +112,6 @@ class ConvNetwork(PaperNetwork):
         filled = (item.scaffold, item.valid) if self.depth_input else ()
         with torch.autocast(item.image.device.type, torch.bfloat16, enabled=mixed_precision):
             features = self.bases(item.image, *filled)
-        return self.head(features.to(item.depth.dtype).bases, (item.depth.shape[2], item.depth.shape[3]))
+        return self.head(
+            features.to(item.depth.dtype).bases, (item.depth.shape[2], item.depth.shape[3])
+        )
