@@ -22,8 +22,8 @@ SRC = ROOT / "src" / "deepbasis"
 
 # Each may import from those before it, and from no other.
 LAYERS = [
-    "shapes", "options", "fit", "latent", "points", "patterns", "scaffold", "metrics", "layer",
-    "data", "nets", "result", "model", "baselines", "plots", "calibrate", "train", "evaluation",
+    "shapes", "options", "fit", "latent", "points", "patterns", "metrics", "layer", "data",
+    "nets", "result", "model", "baselines", "plots", "calibrate", "train", "evaluation",
     "demo", "commands", "cli",
 ]  # fmt: skip
 FIT_LAYERS = [
