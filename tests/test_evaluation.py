@@ -16,7 +16,7 @@ from deepbasis import latent, metrics
 from deepbasis.cli import main
 from deepbasis.data.sources import Source, fingerprint
 from deepbasis.data.with_points import WithPoints
-from deepbasis.evaluation import Answer, baseline_method, evaluate, open_methods
+from deepbasis.evaluation import Estimate, baseline_method, evaluate, open_methods
 from deepbasis.model import Completer
 from deepbasis.nets import Architecture
 from deepbasis.patterns import parse
@@ -40,7 +40,7 @@ def test_the_truth_with_a_known_error_scores_that_error():
 
     def tenth_too_far(image, sparse):
         z = latent.to_latent(1.1 * truth[image.sum().item()].clamp(min=0.1))
-        return Answer(z, torch.full_like(z, 0.02))
+        return Estimate(z, torch.full_like(z, 0.02))
 
     (score,) = evaluate({"mine": tenth_too_far}, frames, ["10"])
     assert score.metrics["rel"] == pytest.approx(0.1, rel=1e-4)

@@ -102,6 +102,15 @@ def test_no_two_modules_share_a_name():
     assert shared <= SHARED_NAMES, shared - SHARED_NAMES
 
 
+def test_no_two_classes_share_a_name():
+    """`Frame` is the exception: points of a frame in `fit`, files of a frame in `complete`."""
+    trees = [ast.parse(path.read_text()) for path in SRC.rglob("*.py")]
+    nodes = [node for tree in trees for node in tree.body]
+    names = [n.name for n in nodes if isinstance(n, ast.ClassDef) and not n.name.startswith("_")]
+    shared = {name for name in names if names.count(name) > 1}
+    assert shared <= {"Frame"}, shared
+
+
 def test_public_names_are_guarded():
     """Change this list only together with CHANGELOG.md: users build on these names."""
     assert sorted(deepbasis.__all__) == [

@@ -42,7 +42,7 @@ BENCHMARK_TITLE = "The same in the units of KITTI's benchmark:"
 BASELINES = ("nearest", "linear", "kriging", "colourisation")
 
 
-class Answer(NamedTuple):
+class Estimate(NamedTuple):
     """Log depth of one frame, its variance, and the distribution of its errors."""
 
     mean: Float[Tensor, "h w"]
@@ -50,7 +50,7 @@ class Answer(NamedTuple):
     distribution: ErrorDistribution = LAPLACE
 
 
-Method = Callable[[UInt8[Tensor, "3 h w"], Float[Tensor, "1 h w"]], Answer]
+Method = Callable[[UInt8[Tensor, "3 h w"], Float[Tensor, "1 h w"]], Estimate]
 
 
 @runtime_checkable
@@ -91,10 +91,10 @@ def model_method(model: Model, errors: Errors | None = None) -> Method:
     """A model, asked for one frame at a time."""
     model.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
-    def complete(image: Tensor, sparse: Tensor) -> Answer:
+    def complete(image: Tensor, sparse: Tensor) -> Estimate:
         out = model.complete(image.permute(1, 2, 0).numpy(), sparse[0].numpy(), errors=errors)
         mean, var = torch.from_numpy(out.latent_mean), torch.from_numpy(out.latent_var)
-        return Answer(mean, var, out.error_distribution)
+        return Estimate(mean, var, out.error_distribution)
 
     return complete
 
@@ -105,9 +105,9 @@ def baseline_method(name: str) -> Method:
     if name not in known:
         raise ValueError(f"there is no baseline {name!r}; choose {', '.join(known)}")
 
-    def complete(image: Tensor, sparse: Tensor) -> Answer:
+    def complete(image: Tensor, sparse: Tensor) -> Estimate:
         mean, var = known[name](image, sparse)
-        return Answer(mean[0], var[0])
+        return Estimate(mean[0], var[0])
 
     return complete
 
