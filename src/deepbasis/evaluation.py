@@ -5,7 +5,7 @@ import csv
 import io
 import json
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -29,14 +29,30 @@ from deepbasis.patterns import Pattern
 from deepbasis.result import Completion
 from deepbasis.shapes import Float, UInt8
 
-# What the screen shows; the files hold every metric.
-SHOWN = ("mae", "rmse", "delta1", "ause", "auce", "auce_all", "nll", "nees", "coverage90")
+# What tables show, and its title there; the .json and .csv files hold every metric.
+SHOWN = {
+    "mae": "MAE (m)",
+    "rmse": "RMSE (m)",
+    "delta1": "delta1 (%)",
+    "ause": "AUSE (m)",
+    "auce": "AUCE",
+    "auce_all": "AUCE, pooled",
+    "nll": "NLL (nats)",
+    "nees": "NEES",
+    "coverage90": "90 % coverage",
+}
 # Metrics of KITTI's benchmark: our metric, and the factor from our unit to its own.
 BENCHMARK = {
     "irmse_1/km": ("irmse", 1.0),
     "imae_1/km": ("imae", 1.0),
     "rmse_mm": ("rmse", 1000.0),
     "mae_mm": ("mae", 1000.0),
+}
+BENCHMARK_SHOWN = {
+    "irmse_1/km": "iRMSE (1/km)",
+    "imae_1/km": "iMAE (1/km)",
+    "rmse_mm": "RMSE (mm)",
+    "mae_mm": "MAE (mm)",
 }
 BENCHMARK_TITLE = "The same in the units of KITTI's benchmark:"
 BASELINES = ("nearest", "linear", "kriging", "colourisation")
@@ -73,13 +89,14 @@ class Score:
     metrics: dict[str, float]
     """Means over images; see `deepbasis.metrics.CONVENTIONS`."""
     interval: dict[str, tuple[float, float]]
-    """Bootstrap interval of each mean, 95 %, over images."""
+    """Bootstrap interval of each mean, 95 %, over images; empty for a single image."""
 
     @classmethod
     def of(cls, method: str, points: str, tally: Tally) -> "Score":
         """The score of a tally."""
         found = tally.finish() | {"auce_all": tally.calibration().area}
-        return cls(method, points, found, confidence(tally.per_image()))
+        interval = confidence(tally.per_image()) if len(tally.rows) > 1 else {}
+        return cls(method, points, found, interval)
 
     def with_benchmark(self) -> "Score":
         """The same, with KITTI's metrics in its units."""
@@ -172,21 +189,23 @@ def tally_all(
     return tallies
 
 
-def table(scores: Sequence[Score], shown: Sequence[str] = SHOWN) -> str:
+def table(scores: Sequence[Score], shown: Mapping[str, str] = SHOWN) -> str:
     """The main metrics as text."""
-    head = f"{'points':<10} {'method':<24}" + "".join(f"{name:>11}" for name in shown)
+    width = {name: max(9, 2 + len(title)) for name, title in shown.items()}
+    titles = "".join(title.rjust(width[name]) for name, title in shown.items())
+    head = f"{'points':<10} {'method':<24}{titles}"
     rows = [
         f"{score.points:<10} {score.method:<24}"
-        + "".join(f"{score.metrics[name]:11.3f}" for name in shown)
+        + "".join(f"{score.metrics[name]:{width[name]}.3f}" for name in shown)
         for score in scores
     ]
     return "\n".join([head, *rows])
 
 
-def markdown(scores: Sequence[Score], shown: Sequence[str] = SHOWN) -> str:
+def markdown(scores: Sequence[Score], shown: Mapping[str, str] = SHOWN) -> str:
     """The main metrics for a page; the best number of each column and pattern is bold."""
     lines = [
-        "| points | method | " + " | ".join(shown) + " |",
+        "| points | method | " + " | ".join(shown.values()) + " |",
         "|---|---|" + "---:|" * len(shown),
     ]
     for score in scores:
@@ -232,7 +251,7 @@ def write(out: Path, scores: Sequence[Score], source: Source, frames: Frames, co
     told = f"{len(frames)} frames, split {fingerprint(frames)}, code {commit()}; "
     page = [f"# {out.stem}", markdown(scores)]
     if source.data == "kitti":
-        page += [BENCHMARK_TITLE, markdown(scores, list(BENCHMARK))]
+        page += [BENCHMARK_TITLE, markdown(scores, BENCHMARK_SHOWN)]
     page += [told + CONVENTIONS["images"], f"```text\n$ {command}\n```\n"]
     with atomic_write(Path(f"{out}.md")) as file:
         file.write("\n\n".join(page).encode())
@@ -266,7 +285,7 @@ def report(
         print(lines[1] if scores else "\n".join(lines), flush=True)
         scores.append(score.with_benchmark() if source.data == "kitti" else score)
     if source.data == "kitti":
-        print(f"{BENCHMARK_TITLE}\n{table(scores, list(BENCHMARK))}")
+        print(f"{BENCHMARK_TITLE}\n{table(scores, BENCHMARK_SHOWN)}")
     print(f"{len(frames)} frames, split {fingerprint(frames)}; {CONVENTIONS['images']}")
     if out is not None:
         write(out, scores, source, frames, command)

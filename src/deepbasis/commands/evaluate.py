@@ -61,8 +61,10 @@ class Evaluate:
         methods = open_methods(self.models, self.baselines, self.errors, load)
         if not methods or (set(self.points) == {"0"} and not self.models):
             raise ValueError(
-                "nothing to evaluate; name a model, or --baselines and points for them"
+                "nothing to evaluate; name a model, or --baselines with --points other than 0"
             )
+        if self.workers < 0:
+            raise ValueError(f"--workers {self.workers} must be 0 or more")
         if self.out is not None and not self.out.parent.is_dir():
             raise ValueError(f"--out {self.out}: there is no folder {self.out.parent}; create it")
         source = Source(

@@ -15,9 +15,10 @@ from deepbasis.shapes import Bool, Float
 
 # Printed below tables.
 CONVENTIONS = {
-    "images": "mean over images. "
-    "AUSE: depth error in metres, sorted by std in metres, 100 fractions, not normalised; "
-    "AUCE: p = 0.01 ... 0.99 in the latent (auce_all: all pixels pooled); NLL: nats in the latent"
+    "images": "means over images. AUSE: of the MAE, pixels sorted by std in metres, 100 steps, not "
+    "normalised. AUCE, NLL and NEES: of log depth. AUCE: levels 0.01 to 0.99; pooled: one curve of "
+    "all pixels of all images. 90 % coverage: share of pixels whose 90 % interval contains the "
+    "ground truth"
 }
 
 
