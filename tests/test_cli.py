@@ -103,6 +103,16 @@ def test_unknown_flags_and_commands_exit_with_2(monkeypatch, capsys, arguments):
     assert run(monkeypatch, *arguments) == 2
 
 
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [("adapt", "MODEL"), ("evaluate", "MODEL ..."), ("models", "--size HEIGHT WIDTH")],
+)
+def test_help_names_values_by_what_they_are(monkeypatch, capsys, command, shown):
+    assert run(monkeypatch, command, "--help") == 0
+    usage = capsys.readouterr().out.splitlines()[0]
+    assert usage.endswith((shown, f"[{shown}]"))
+
+
 def test_a_warning_says_that_it_is_one():
     program = (
         "import sys, warnings; from deepbasis import cli\n"

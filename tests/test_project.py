@@ -90,9 +90,14 @@ def test_imports_only_point_down(folder, layers):
         assert used <= allowed, f"{name} imports upward: {used - allowed}"
 
 
-def test_the_architecture_page_lists_the_modules_in_this_order():
+def test_the_architecture_page_lists_the_modules_in_this_order_with_their_imports():
     page = (ROOT / "docs" / "architecture.md").read_text()
-    assert re.findall(r"^\| `([a-z_]+)`", page, re.MULTILINE) == LAYERS
+    rows = re.findall(r"^\| `([a-z_]+)` \| .* \| (.*) \|$", page, re.MULTILINE)
+    assert [name for name, _ in rows] == LAYERS
+    for name, imports in rows:
+        used = imported_siblings(SRC / name, "deepbasis") & set(LAYERS) - {name, "shapes"}
+        if name != "commands":  # imports what a command needs
+            assert set(re.findall(r"`([a-z_]+)`", imports)) == used, name
 
 
 def test_no_two_modules_share_a_name():

@@ -162,7 +162,7 @@ def test_a_whole_submission_is_written_and_checked(root, tmp_path, monkeypatch, 
     assert cli(monkeypatch, "any", "--root", "kitti") == 0
     assert cli(monkeypatch, "--check", "submission.zip") == 0
     assert capsys.readouterr().out == (
-        "1000 depth maps in submission.zip, as the benchmark wants them\n"
-        "submission.zip is as the benchmark wants it\n"
+        "1000 depth maps in submission.zip, in the format of the benchmark\n"
+        "submission.zip has the format of the benchmark\n"
     )
     assert (maps(tmp_path / "submission.zip")["0000000999.png"] == 512).all()

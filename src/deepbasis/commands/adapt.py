@@ -43,7 +43,8 @@ class Adapt:
     """Reduce height and width by this factor, a power of 2; nyu starts at 224 x 304, the others at
     full size."""
     val_frames: int | None = None
-    """Validation frames: the last ones, which only measure the result (default: a quarter)."""
+    """Number of validation frames, the last of all. They are not learned from, but used to measure
+    the result (default: a quarter of the frames)."""
     points: str | None = None
     """Points of each frame to learn from: 2000, 5%, ..., or sensor (default: those that the model
     was trained with)."""
