@@ -125,8 +125,8 @@ def test_public_names_are_guarded():
     assert sorted(fit.__all__) == [
         "Adapted", "Frame", "Gamma", "Hyperprior", "JitterWarning", "Kernel", "Posterior", "Prior",
         "Strength", "WeightSample", "adapt_prior", "correlated", "evidence", "fit_gamma",
-        "laplace_factor", "learn_kernel", "log_likelihood", "match_nees", "ml", "nees", "posterior",
-        "posterior_mean", "search_kernel", "two_term",
+        "learn_kernel", "log_likelihood", "match_nees", "ml", "nees", "posterior",
+        "posterior_mean", "search_kernel",
     ]  # fmt: skip
     assert sorted(metrics.__all__) == [
         "CONVENTIONS", "CalibrationCurve", "ErrorDistribution", "Laplace", "SparsificationCurve",

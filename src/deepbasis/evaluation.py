@@ -41,19 +41,14 @@ SHOWN = {
     "nees": "NEES",
     "coverage90": "90 % coverage",
 }
-# Metrics of KITTI's benchmark: our metric, and the factor from our unit to its own.
+# Metrics of KITTI's benchmark: our metric, the factor from our unit to its own, and the title.
 BENCHMARK = {
-    "irmse_1/km": ("irmse", 1.0),
-    "imae_1/km": ("imae", 1.0),
-    "rmse_mm": ("rmse", 1000.0),
-    "mae_mm": ("mae", 1000.0),
+    "irmse_1/km": ("irmse", 1.0, "iRMSE (1/km)"),
+    "imae_1/km": ("imae", 1.0, "iMAE (1/km)"),
+    "rmse_mm": ("rmse", 1000.0, "RMSE (mm)"),
+    "mae_mm": ("mae", 1000.0, "MAE (mm)"),
 }
-BENCHMARK_SHOWN = {
-    "irmse_1/km": "iRMSE (1/km)",
-    "imae_1/km": "iMAE (1/km)",
-    "rmse_mm": "RMSE (mm)",
-    "mae_mm": "MAE (mm)",
-}
+BENCHMARK_SHOWN = {name: title for name, (_, _, title) in BENCHMARK.items()}
 BENCHMARK_TITLE = "The same in the units of KITTI's benchmark:"
 BASELINES = ("nearest", "linear", "kriging", "colourisation")
 
@@ -100,7 +95,9 @@ class Score:
 
     def with_benchmark(self) -> "Score":
         """The same, with KITTI's metrics in its units."""
-        values = {name: factor * self.metrics[ours] for name, (ours, factor) in BENCHMARK.items()}
+        values = {
+            name: factor * self.metrics[ours] for name, (ours, factor, _) in BENCHMARK.items()
+        }
         return replace(self, metrics=self.metrics | values)
 
 
