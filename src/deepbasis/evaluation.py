@@ -102,7 +102,7 @@ class Score:
 
 
 def model_method(model: Model, errors: Errors | None = None) -> Method:
-    """A model, asked for one frame at a time."""
+    """A model as a method that completes one frame at a time."""
     model.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
     def complete(image: Tensor, sparse: Tensor) -> Estimate:
@@ -245,11 +245,11 @@ def write(out: Path, scores: Sequence[Score], source: Source, frames: Frames, co
         writer.writerow([score.method, score.points, *score.metrics.values(), *ends])
     with atomic_write(Path(f"{out}.csv")) as file:
         file.write(text.getvalue().encode())
-    told = f"{len(frames)} frames, split {fingerprint(frames)}, code {commit()}; "
+    foot = f"{len(frames)} frames, split {fingerprint(frames)}, code {commit()}; "
     page = [f"# {out.stem}", markdown(scores)]
     if source.data == "kitti":
         page += [BENCHMARK_TITLE, markdown(scores, BENCHMARK_SHOWN)]
-    page += [told + CONVENTIONS["images"], f"```text\n$ {command}\n```\n"]
+    page += [foot + CONVENTIONS["images"], f"```text\n$ {command}\n```\n"]
     with atomic_write(Path(f"{out}.md")) as file:
         file.write("\n\n".join(page).encode())
 

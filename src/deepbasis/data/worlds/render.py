@@ -155,7 +155,7 @@ def shade(
 ) -> tuple[Array, Hits]:
     """Linear colour seen along each ray, and the surface it hits.
 
-    Soft light wants a direction for each ray (see `light_up`), and the size of the image that they
+    Soft light needs a direction for each ray (see `light_up`), and the size of the image that they
     make up: it is sampled with one ray a pixel, and then averaged along each surface.
     """
     scene, hits = tracer.scene, tracer.hits(start, ray)
