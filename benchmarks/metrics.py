@@ -75,13 +75,12 @@ def main() -> None:
     ends: dict[str, Callable[[], object]] = {
         "finish": tally.finish,
         "confidence": lambda: confidence(tally.per_image()),
-        "state": tally.state,
     }
     print(f"\nonce, for {DATA_SET} images")
     for name, run in ends.items():
         print(f"{name:18} {1e3 * seconds(run):7.1f} ms")
-    size = sum(tensor.nbytes for tensor in tally.state().values())
-    print(f"{'state':18} {size / 1e6:7.2f} MB")
+    size = sum(tensor.nbytes for tensor in (*tally.rows.values(), *tally.totals.values()))
+    print(f"{'memory':18} {size / 1e6:7.2f} MB")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from scipy.spatial import Delaunay
 from torch import Tensor
 
 from deepbasis.patterns import parse
-from deepbasis.scaffold import scaffold
+from deepbasis_paper.scaffold import scaffold
 
 HEIGHT, WIDTH = 240, 320
 ROUNDS = 15

@@ -63,6 +63,16 @@ def test_linear_agrees_with_scipy_in_the_hull_and_is_nearest_outside(generator):
     assert not (differs & ~hull).sum() > 0.01 * differs.numel()
 
 
+@pytest.mark.parametrize("pixels", [[(3, 5)], [(3, 5), (9, 9)], [(2, 2), (4, 6), (8, 14)]])
+def test_linear_is_nearest_without_a_triangle(generator, pixels):
+    """One point, two, and three on a line."""
+    image, sparse, depth = scene(0, generator)
+    for row, column in pixels:
+        sparse[0, row, column] = depth[0, row, column]
+    have, want = baselines.linear(image, sparse), baselines.nearest(image, sparse)
+    assert torch.equal(have.mean, want.mean)
+
+
 def test_kriging_agrees_with_a_dense_solve(generator):
     """Simple kriging about the constant that generalised least squares finds, all neighbours."""
     image, sparse, _ = scene(25, generator)
@@ -192,17 +202,3 @@ def test_other_sizes_are_refused():
     case = "baselines.linear(ones(3, 4, 5).byte(), ones(1, 4, 6))"
     said = refusals("from deepbasis import baselines", [case])[case]
     assert said.startswith("the image is [4, 5] pixels (height, width), the sparse depth [4, 6];")
-
-
-def test_kriging_learns_from_frames(generator):
-    """A step at the colour's edge teaches that colour matters."""
-    frames = [scene(count, generator)[:2] for count in (30, 60, 60)]
-    start = Kernel(0.2, 0.02, 0.1)
-    found = baselines.learn_kriging(frames, start)
-    assert found.colour > 5 * start.colour
-    image, sparse, depth = scene(40, generator)
-    errors = [
-        (baselines.kriging(image, sparse, kernel).mean.exp() - depth).abs().mean()
-        for kernel in (start, found)
-    ]
-    assert errors[1] < errors[0]

@@ -2,6 +2,7 @@
 """The command line as a user meets it."""
 
 import re
+import subprocess
 import sys
 
 import pytest
@@ -65,14 +66,18 @@ def test_same_seed_same_numbers_other_seed_other_numbers(monkeypatch, capsys, tm
             ["render", "roads", "--out", "x", "--variant", "snow"],
             "roads has no variant 'snow'; it has clone",
         ),
-        (["train", "--data", "nyu"], "`data` 'nyu' needs its folder: pass `root`"),
-        (["train", "--frames", "20", "--val-frames", "20"], "cannot hold back 20 of 20 frames"),
+        (["train", "--data", "nyu"], "--data nyu needs its folder: pass --root"),
+        (
+            ["train", "--frames", "20", "--val-frames", "20"],
+            "--val-frames 20 must be from 0 to 19, so that a frame is left to learn from",
+        ),
+        (["train", "--frames", "0"], "--frames 0 must be at least 1"),
         (
             ["train", "--frames", "6", "--val-frames", "3", "--accelerator", "cpu"],
             "3 frames are fewer than a step takes: --batch 4 x --accumulate 1 x 1 processes",
         ),
         (["train", "--resume"], "--resume: run holds no checkpoint to resume from"),
-        (["train", "--downscale", "3"], "`downscale` is 3; choose 1, 2, 4"),
+        (["train", "--downscale", "3"], "--downscale 3 is not one of 1, 2, 4"),
         (["train", "--jitter", "1.5"], "--jitter 1.5 must be between 0 and 1"),
         (["train", "--fit-points", "40"], "cannot determine 63 weights in training"),
         (
@@ -96,6 +101,27 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
 @pytest.mark.parametrize("arguments", [["demo", "--colour"], ["demonstrate"], []])
 def test_unknown_flags_and_commands_exit_with_2(monkeypatch, capsys, arguments):
     assert run(monkeypatch, *arguments) == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [("adapt", "MODEL"), ("evaluate", "MODEL ..."), ("models", "--size HEIGHT WIDTH")],
+)
+def test_help_names_values_by_what_they_are(monkeypatch, capsys, command, shown):
+    assert run(monkeypatch, command, "--help") == 0
+    usage = capsys.readouterr().out.splitlines()[0]
+    assert usage.endswith((shown, f"[{shown}]"))
+
+
+def test_a_warning_says_that_it_is_one():
+    program = (
+        "import sys, warnings; from deepbasis import cli\n"
+        "cli.COMMANDS['demo'].run = lambda self: warnings.warn('the bases are collinear')\n"
+        "sys.argv = ['deepbasis', 'demo']; cli.main()"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert said.stderr == "deepbasis: warning: the bases are collinear\n"
+    assert said.returncode == 0
 
 
 def test_a_workers_error_is_one_sentence_too(monkeypatch, capsys, tmp_path):

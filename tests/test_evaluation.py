@@ -16,7 +16,7 @@ from deepbasis import latent, metrics
 from deepbasis.cli import main
 from deepbasis.data.sources import Source, fingerprint
 from deepbasis.data.with_points import WithPoints
-from deepbasis.evaluation import Answer, baseline_method, evaluate, open_methods
+from deepbasis.evaluation import Estimate, baseline_method, evaluate, open_methods
 from deepbasis.model import Completer
 from deepbasis.nets import Architecture
 from deepbasis.patterns import parse
@@ -40,7 +40,7 @@ def test_the_truth_with_a_known_error_scores_that_error():
 
     def tenth_too_far(image, sparse):
         z = latent.to_latent(1.1 * truth[image.sum().item()].clamp(min=0.1))
-        return Answer(z, torch.full_like(z, 0.02))
+        return Estimate(z, torch.full_like(z, 0.02))
 
     (score,) = evaluate({"mine": tenth_too_far}, frames, ["10"])
     assert score.metrics["rel"] == pytest.approx(0.1, rel=1e-4)
@@ -92,7 +92,10 @@ def test_the_command_writes_what_it_shows(monkeypatch, capsys, tmp_path):
     assert float(table[0]["mae low"]) <= float(table[0]["mae"]) <= float(table[0]["mae high"])
     page = out.with_suffix(".md").read_text()
     assert page.count("\n| 5% |") == 3
-    assert "_mm" not in said + page  # that is KITTI's
+    assert "(mm)" not in said + page  # that is KITTI's
+    for title in ("MAE (m)", "delta1 (%)", "NLL (nats)", "90 % coverage"):
+        assert title in said
+        assert f"| {title} |" in page
     assert f"{rows['linear', '5%']['mae']:.3f}" in page
     maes = []
     for i in range(3):
@@ -102,7 +105,17 @@ def test_the_command_writes_what_it_shows(monkeypatch, capsys, tmp_path):
     assert rows["linear", "5%"]["mae"] == pytest.approx(sum(maes) / 3, rel=1e-5)
 
 
+def test_one_frame_has_a_score_but_no_interval(monkeypatch, capsys, tmp_path):
+    words = ["--frames", "1", "--size", "32", "48", "--points", "50", "--workers", "0"]
+    out = tmp_path / "one"
+    assert run(monkeypatch, "--baselines", "nearest", *words, "--out", str(out)) == 0
+    (row,) = json.loads(out.with_suffix(".json").read_text())["rows"]
+    assert row["metrics"]["images"] == 1
+    assert row["interval"] == {}
+
+
 UNITS = ["irmse_1/km", "imae_1/km", "rmse_mm", "mae_mm"]
+TITLES = ["iRMSE (1/km)", "iMAE (1/km)", "RMSE (mm)", "MAE (mm)"]
 
 
 def benchmark(monkeypatch, capsys, root):
@@ -114,10 +127,10 @@ def benchmark(monkeypatch, capsys, root):
     found = [row["metrics"][name] for name in UNITS]
     shown = [f"{value:.3f}" for value in found]
     said = [line.split() for line in capsys.readouterr().out.splitlines()]
-    at = said.index(["points", "method", *UNITS])
+    at = said.index(["points", "method", *" ".join(TITLES).split()])
     assert said[at + 1] == ["sensor", "nearest", *shown]
     page = out.with_suffix(".md").read_text()
-    assert "| points | method | " + " | ".join(UNITS) + " |" in page
+    assert "| points | method | " + " | ".join(TITLES) + " |" in page
     assert "| sensor | nearest | **" + "** | **".join(shown) + "** |" in page
     with out.with_suffix(".csv").open() as file:
         (cells,) = csv.DictReader(file)
@@ -168,13 +181,14 @@ def test_two_rows_of_one_name_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "nothing to evaluate; name a model, or --baselines and points for them"),
-        (["--baselines", "linear", "--points", "0"], "or --baselines and points for them"),
+        ([], "nothing to evaluate; name a model, or --baselines with --points other than 0"),
+        (["--baselines", "linear", "--points", "0"], "or --baselines with --points other than 0"),
+        (["--baselines", "linear", "--workers", "-1"], "--workers -1 must be 0 or more"),
         (["--baselines", "linaer"], "there is no baseline 'linaer'; choose nearest"),
         (["no.safetensors"], "there is no file no.safetensors"),
         (["--baselines", "linear", "--out", "no/table"], "there is no folder no; create it"),
         (["--baselines", "linear", "--points", "5-9"], "evaluation takes one number at a time"),
-        (["--baselines", "linear", "--data", "nyu"], "`data` 'nyu' needs its folder"),
+        (["--baselines", "linear", "--data", "nyu"], "--data nyu needs its folder"),
     ],
 )
 def test_bad_input_is_one_sentence(monkeypatch, capsys, tmp_path, words, message):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SRC = ROOT / "src" / "deepbasis"
+SRC, PAPER = ROOT / "src" / "deepbasis", ROOT / "paper" / "src"
 
 # file, what stands there, what is put in its place, tests that have to fail
 MUTANTS = [
@@ -30,8 +30,8 @@ MUTANTS = [
     ("fit/transfer.py", "off.mT @ off + post.cov.sum(0)", "off.mT @ off", "fit/test_transfer.py"),
     ("fit/transfer.py", "strength.mean * torch.outer(moved, moved)", "torch.outer(moved, moved)", "fit/test_transfer.py"),
     ("fit/calibration.py", "error.square() / var", "error.square() / (var / 2)", "fit/test_calibration.py"),
-    ("fit/calibration.py", "(var / 2).sqrt()).mean().square()", "(var / 2).sqrt()).mean()", "fit/test_calibration.py"),
-    ("fit/calibration.py", "terms = parts *", "terms = parts.flip(0) *", "fit/test_calibration.py"),
+    ("deepbasis_paper/laplace.py", "(var / 2).sqrt()).mean().square()", "(var / 2).sqrt()).mean()", "../paper/tests/test_laplace.py"),
+    ("deepbasis_paper/laplace.py", "terms = parts *", "terms = parts.flip(0) *", "../paper/tests/test_laplace.py"),
     ("fit/kernel.py", "self.nugget / weight", "self.nugget * weight", "fit/test_correlated.py::test_with_all_points_as_neighbours_it_is_universal_kriging"),
     ("fit/kernel.py", "(1 + math.sqrt(3) * distance)", "(1 + distance)", "fit/test_correlated.py::test_with_all_points_as_neighbours_it_is_universal_kriging"),
     ("fit/kernel.py", "self.colour / self.length", "self.length / self.colour", "fit/test_correlated.py::test_with_all_points_as_neighbours_it_is_universal_kriging"),
@@ -106,8 +106,13 @@ MUTANTS = [
 ]  # fmt: skip
 
 
+def home(file: str) -> Path:
+    """The file of a mutant, in the library or in the paper's package."""
+    return (PAPER if file.startswith("deepbasis_paper/") else SRC) / file
+
+
 def test_every_mutant_changes_one_place():
-    texts = {file: (SRC / file).read_text() for file, *_ in MUTANTS}
+    texts = {file: home(file).read_text() for file, *_ in MUTANTS}
     stale = [(file, right) for file, right, *_ in MUTANTS if texts[file].count(right) != 1]
     assert not stale, "these texts do not occur exactly once in their files"
 
@@ -117,7 +122,7 @@ def run_tests(source: Path, tests: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", ROOT / "tests" / tests],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(source)},
+        env=os.environ | {"PYTHONPATH": f"{source}{os.pathsep}{PAPER}"},
         capture_output=True,
         text=True,
         check=False,
@@ -141,7 +146,11 @@ def test_a_mutant_is_noticed(tmp_path, file, right, wrong, tests):
     skip = shutil.ignore_patterns("__pycache__")
     shutil.copytree(SRC, tmp_path / "deepbasis", ignore=skip, copy_function=os.symlink)
     target = tmp_path / "deepbasis" / file
+    if file.startswith("deepbasis_paper/"):
+        copy = tmp_path / "deepbasis_paper"
+        shutil.copytree(PAPER / "deepbasis_paper", copy, ignore=skip, copy_function=os.symlink)
+        target = tmp_path / file
     target.unlink()
-    target.write_text((SRC / file).read_text().replace(right, wrong))
+    target.write_text(home(file).read_text().replace(right, wrong))
     run = run_tests(tmp_path, tests)
     assert run.returncode == 1, f"nobody noticed: {wrong!r}\n{run.stdout[-2000:]}"

@@ -21,6 +21,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(params=[0, 1, 2])
+def generator(request: pytest.FixtureRequest) -> torch.Generator:
+    """Three seeds, as in tests/conftest.py."""
+    return torch.Generator().manual_seed(request.param)
+
+
 @pytest.fixture
 def small() -> Callable[..., PaperConfig]:
     """`small(out, **changes)`: settings of a training of seconds."""

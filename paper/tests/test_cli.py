@@ -60,7 +60,7 @@ def test_a_preset_is_changed_by_options(monkeypatch):
     ("words", "message"),
     [
         (["train", "custom", "--epochs", "2", "--method", "snap"], "--epochs 2 is too few: snap"),
-        (["train", "nyu-5"], "`data` 'nyu' needs its folder: pass `root`"),
+        (["train", "nyu-5"], "--data nyu needs its folder: pass --root"),
         (["evaluate"], "nothing to evaluate; name a model"),
         (["evaluate", "nowhere.safetensors"], "there is no file nowhere.safetensors"),
         (["reproduce", "mid", "--out", "nowhere"], "--out nowhere: there is no such folder"),

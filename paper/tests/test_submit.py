@@ -13,7 +13,7 @@ from PIL import Image
 
 from data import fakes
 from deepbasis.data.kitti import Kitti
-from deepbasis.evaluation import Answer
+from deepbasis.evaluation import Estimate
 from deepbasis_paper import submit
 from deepbasis_paper.cli import main
 from deepbasis_paper.data.submission import check_submission
@@ -72,7 +72,7 @@ def test_the_file_holds_what_the_model_completes(root, tmp_path, capsys, make):
 
 def test_frames_keep_their_order(root, tmp_path, monkeypatch):
     def echo(image, sparse):
-        return Answer(sparse[0].max().log().expand(SIZE), torch.ones(SIZE))
+        return Estimate(sparse[0].max().log().expand(SIZE), torch.ones(SIZE))
 
     monkeypatch.setattr(submit, "load", lambda name: name)
     monkeypatch.setattr(submit, "model_method", lambda model: echo)
@@ -87,7 +87,7 @@ def test_depths_that_16_bits_do_not_hold_are_clamped_and_counted(
     def far(image, sparse):
         z = torch.zeros(SIZE)
         z[0, :4] = torch.tensor([math.log(300), 200.0, -9.0, -200.0])  # 200: float32 overflows
-        return Answer(z, torch.ones(SIZE))
+        return Estimate(z, torch.ones(SIZE))
 
     monkeypatch.setattr(submit, "load", lambda name: name)
     monkeypatch.setattr(submit, "model_method", lambda model: far)
@@ -100,7 +100,7 @@ def test_depths_that_16_bits_do_not_hold_are_clamped_and_counted(
 def test_a_model_that_fails_leaves_nothing(root, tmp_path, monkeypatch):
     def second_fails(image, sparse):
         value = math.nan if sparse.max() == 1 else 0.0
-        return Answer(torch.full(SIZE, value), torch.ones(SIZE))
+        return Estimate(torch.full(SIZE, value), torch.ones(SIZE))
 
     monkeypatch.setattr(submit, "load", lambda name: name)
     monkeypatch.setattr(submit, "model_method", lambda model: second_fails)
@@ -154,7 +154,7 @@ def test_a_whole_submission_is_written_and_checked(root, tmp_path, monkeypatch, 
             (test / kind / f"{k:010d}.png").symlink_to(test / kind / "0000000000.png")
 
     def echo(image, sparse):
-        return Answer(sparse[0].max().log().expand(352, 1216), torch.ones(352, 1216))
+        return Estimate(sparse[0].max().log().expand(352, 1216), torch.ones(352, 1216))
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(submit, "load", lambda name: name)
@@ -162,7 +162,7 @@ def test_a_whole_submission_is_written_and_checked(root, tmp_path, monkeypatch, 
     assert cli(monkeypatch, "any", "--root", "kitti") == 0
     assert cli(monkeypatch, "--check", "submission.zip") == 0
     assert capsys.readouterr().out == (
-        "1000 depth maps in submission.zip, as the benchmark wants them\n"
-        "submission.zip is as the benchmark wants it\n"
+        "1000 depth maps in submission.zip, in the format of the benchmark\n"
+        "submission.zip has the format of the benchmark\n"
     )
     assert (maps(tmp_path / "submission.zip")["0000000999.png"] == 512).all()

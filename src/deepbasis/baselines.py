@@ -5,21 +5,21 @@ Each takes an image and sparse depth and returns log depth with a variance. Inte
 variance of its own; here its standard deviation grows with the distance to the nearest point.
 """
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.interpolate import LinearNDInterpolator
 from scipy.ndimage import distance_transform_edt
 from scipy.sparse import csr_array, identity
 from scipy.sparse.linalg import spsolve
+from scipy.spatial import QhullError
 from torch import Tensor
 
 from deepbasis import fit
 from deepbasis.fit import Kernel, correlated
 from deepbasis.latent import is_valid, to_latent
-from deepbasis.scaffold import scaffold
 from deepbasis.shapes import Bool, Float, UInt8
 
 Array = npt.NDArray[Any]
@@ -54,11 +54,10 @@ def nearest(image: Image, sparse: Depth) -> BaselineDepth:
 def linear(image: Image, sparse: Depth) -> BaselineDepth:
     """Linear interpolation of metres on the Delaunay triangulation; outside of it, the nearest."""
     known = _known(image, sparse)
-    between, valid = scaffold(sparse)
-    return BaselineDepth(
-        to_latent(torch.where(valid, between, _nearest(sparse))),
-        _distance_variance(known).to(sparse),
-    )
+    between = _interpolate(sparse, known)
+    inside = between.isfinite() & ~known  # measured pixels keep their depth, to the bit
+    depth = torch.where(inside, between, _nearest(sparse))
+    return BaselineDepth(to_latent(depth), _distance_variance(known).to(sparse))
 
 
 def kriging(
@@ -81,17 +80,6 @@ def kriging(
     mean, model_var, variance_ratio = correlated.predict([field], post, phi, z, constant)
     var = model_var + variance_ratio / post.beta[:, None]
     return BaselineDepth(offset + mean.view_as(sparse), var.view_as(sparse))
-
-
-def learn_kriging(
-    frames: Iterable[tuple[Image, Depth]],
-    start: Kernel = KRIGING,
-    *,
-    k: int = correlated.NEIGHBOURS,
-) -> Kernel:
-    """Learn the kernel of `kriging` from images with sparse depth, at mixed numbers of points."""
-    points = [_points(image, sparse)[0] for image, sparse in frames]
-    return fit.learn_kernel(points, CONSTANT, start, k=k, hyperprior=SPREAD)
 
 
 def colourisation(image: Image, sparse: Depth) -> BaselineDepth:
@@ -154,6 +142,17 @@ def _known(image: Image, sparse: Depth) -> Bool[Tensor, "1 h w"]:
     if not known.any():
         raise ValueError("there are no points; classical baselines need at least one")
     return known
+
+
+def _interpolate(sparse: Depth, known: Bool[Tensor, "1 h w"]) -> Depth:
+    """Depth on the triangles between the points; NaN elsewhere."""
+    row, column = known[0].cpu().numpy().nonzero()
+    z = sparse[known].double().cpu().numpy()
+    try:
+        between = LinearNDInterpolator(np.stack([column, row], 1), z)
+    except QhullError:  # fewer than three points, or all on a line
+        return torch.full_like(sparse, torch.nan)
+    return torch.from_numpy(between(*np.indices(known.shape[1:])[::-1])).to(sparse)[None]
 
 
 def _nearest(sparse: Depth) -> Depth:

@@ -3,6 +3,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,7 @@ def main() -> None:
 
 def run(program: str, commands: dict[str, Callable[..., Any]], description: str) -> None:
     """Parse the arguments and run a command; a user's mistake is one sentence and exit code 2."""
+    warnings.formatwarning = lambda message, *_, **__: f"{program}: warning: {message}\n"
     try:
         command = tyro.extras.subcommand_cli_from_dict(
             commands, prog=program, description=description, config=CONFIG

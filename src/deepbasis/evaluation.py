@@ -5,7 +5,7 @@ import csv
 import io
 import json
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -29,20 +29,31 @@ from deepbasis.patterns import Pattern
 from deepbasis.result import Completion
 from deepbasis.shapes import Float, UInt8
 
-# What the screen shows; the files hold every metric.
-SHOWN = ("mae", "rmse", "delta1", "ause", "auce", "auce_all", "nll", "nees", "coverage90")
-# Metrics of KITTI's benchmark: our metric, and the factor from our unit to its own.
-BENCHMARK = {
-    "irmse_1/km": ("irmse", 1.0),
-    "imae_1/km": ("imae", 1.0),
-    "rmse_mm": ("rmse", 1000.0),
-    "mae_mm": ("mae", 1000.0),
+# What tables show, and its title there; the .json and .csv files hold every metric.
+SHOWN = {
+    "mae": "MAE (m)",
+    "rmse": "RMSE (m)",
+    "delta1": "delta1 (%)",
+    "ause": "AUSE (m)",
+    "auce": "AUCE",
+    "auce_all": "AUCE, pooled",
+    "nll": "NLL (nats)",
+    "nees": "NEES",
+    "coverage90": "90 % coverage",
 }
+# Metrics of KITTI's benchmark: our metric, the factor from our unit to its own, and the title.
+BENCHMARK = {
+    "irmse_1/km": ("irmse", 1.0, "iRMSE (1/km)"),
+    "imae_1/km": ("imae", 1.0, "iMAE (1/km)"),
+    "rmse_mm": ("rmse", 1000.0, "RMSE (mm)"),
+    "mae_mm": ("mae", 1000.0, "MAE (mm)"),
+}
+BENCHMARK_SHOWN = {name: title for name, (_, _, title) in BENCHMARK.items()}
 BENCHMARK_TITLE = "The same in the units of KITTI's benchmark:"
 BASELINES = ("nearest", "linear", "kriging", "colourisation")
 
 
-class Answer(NamedTuple):
+class Estimate(NamedTuple):
     """Log depth of one frame, its variance, and the distribution of its errors."""
 
     mean: Float[Tensor, "h w"]
@@ -50,7 +61,7 @@ class Answer(NamedTuple):
     distribution: ErrorDistribution = LAPLACE
 
 
-Method = Callable[[UInt8[Tensor, "3 h w"], Float[Tensor, "1 h w"]], Answer]
+Method = Callable[[UInt8[Tensor, "3 h w"], Float[Tensor, "1 h w"]], Estimate]
 
 
 @runtime_checkable
@@ -73,28 +84,31 @@ class Score:
     metrics: dict[str, float]
     """Means over images; see `deepbasis.metrics.CONVENTIONS`."""
     interval: dict[str, tuple[float, float]]
-    """Bootstrap interval of each mean, 95 %, over images."""
+    """Bootstrap interval of each mean, 95 %, over images; empty for a single image."""
 
     @classmethod
     def of(cls, method: str, points: str, tally: Tally) -> "Score":
         """The score of a tally."""
         found = tally.finish() | {"auce_all": tally.calibration().area}
-        return cls(method, points, found, confidence(tally.per_image()))
+        interval = confidence(tally.per_image()) if len(tally.rows) > 1 else {}
+        return cls(method, points, found, interval)
 
     def with_benchmark(self) -> "Score":
         """The same, with KITTI's metrics in its units."""
-        values = {name: factor * self.metrics[ours] for name, (ours, factor) in BENCHMARK.items()}
+        values = {
+            name: factor * self.metrics[ours] for name, (ours, factor, _) in BENCHMARK.items()
+        }
         return replace(self, metrics=self.metrics | values)
 
 
 def model_method(model: Model, errors: Errors | None = None) -> Method:
-    """A model, asked for one frame at a time."""
+    """A model as a method that completes one frame at a time."""
     model.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
-    def complete(image: Tensor, sparse: Tensor) -> Answer:
+    def complete(image: Tensor, sparse: Tensor) -> Estimate:
         out = model.complete(image.permute(1, 2, 0).numpy(), sparse[0].numpy(), errors=errors)
         mean, var = torch.from_numpy(out.latent_mean), torch.from_numpy(out.latent_var)
-        return Answer(mean, var, out.error_distribution)
+        return Estimate(mean, var, out.error_distribution)
 
     return complete
 
@@ -105,9 +119,9 @@ def baseline_method(name: str) -> Method:
     if name not in known:
         raise ValueError(f"there is no baseline {name!r}; choose {', '.join(known)}")
 
-    def complete(image: Tensor, sparse: Tensor) -> Answer:
+    def complete(image: Tensor, sparse: Tensor) -> Estimate:
         mean, var = known[name](image, sparse)
-        return Answer(mean[0], var[0])
+        return Estimate(mean[0], var[0])
 
     return complete
 
@@ -172,21 +186,23 @@ def tally_all(
     return tallies
 
 
-def table(scores: Sequence[Score], shown: Sequence[str] = SHOWN) -> str:
+def table(scores: Sequence[Score], shown: Mapping[str, str] = SHOWN) -> str:
     """The main metrics as text."""
-    head = f"{'points':<10} {'method':<24}" + "".join(f"{name:>11}" for name in shown)
+    width = {name: max(9, 2 + len(title)) for name, title in shown.items()}
+    titles = "".join(title.rjust(width[name]) for name, title in shown.items())
+    head = f"{'points':<10} {'method':<24}{titles}"
     rows = [
         f"{score.points:<10} {score.method:<24}"
-        + "".join(f"{score.metrics[name]:11.3f}" for name in shown)
+        + "".join(f"{score.metrics[name]:{width[name]}.3f}" for name in shown)
         for score in scores
     ]
     return "\n".join([head, *rows])
 
 
-def markdown(scores: Sequence[Score], shown: Sequence[str] = SHOWN) -> str:
+def markdown(scores: Sequence[Score], shown: Mapping[str, str] = SHOWN) -> str:
     """The main metrics for a page; the best number of each column and pattern is bold."""
     lines = [
-        "| points | method | " + " | ".join(shown) + " |",
+        "| points | method | " + " | ".join(shown.values()) + " |",
         "|---|---|" + "---:|" * len(shown),
     ]
     for score in scores:
@@ -229,11 +245,11 @@ def write(out: Path, scores: Sequence[Score], source: Source, frames: Frames, co
         writer.writerow([score.method, score.points, *score.metrics.values(), *ends])
     with atomic_write(Path(f"{out}.csv")) as file:
         file.write(text.getvalue().encode())
-    told = f"{len(frames)} frames, split {fingerprint(frames)}, code {commit()}; "
+    foot = f"{len(frames)} frames, split {fingerprint(frames)}, code {commit()}; "
     page = [f"# {out.stem}", markdown(scores)]
     if source.data == "kitti":
-        page += [BENCHMARK_TITLE, markdown(scores, list(BENCHMARK))]
-    page += [told + CONVENTIONS["images"], f"```text\n$ {command}\n```\n"]
+        page += [BENCHMARK_TITLE, markdown(scores, BENCHMARK_SHOWN)]
+    page += [foot + CONVENTIONS["images"], f"```text\n$ {command}\n```\n"]
     with atomic_write(Path(f"{out}.md")) as file:
         file.write("\n\n".join(page).encode())
 
@@ -266,7 +282,7 @@ def report(
         print(lines[1] if scores else "\n".join(lines), flush=True)
         scores.append(score.with_benchmark() if source.data == "kitti" else score)
     if source.data == "kitti":
-        print(f"{BENCHMARK_TITLE}\n{table(scores, list(BENCHMARK))}")
+        print(f"{BENCHMARK_TITLE}\n{table(scores, BENCHMARK_SHOWN)}")
     print(f"{len(frames)} frames, split {fingerprint(frames)}; {CONVENTIONS['images']}")
     if out is not None:
         write(out, scores, source, frames, command)

@@ -4,7 +4,7 @@
 import ast
 import inspect
 import textwrap
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import tyro
 
@@ -24,14 +24,29 @@ def options(cls: type[T]) -> type[T]:
     for entry, after in zip(tree.body, tree.body[1:], strict=False):
         text = after.value.value if _is_text(after) else None  # type: ignore[attr-defined]
         if isinstance(entry, ast.AnnAssign) and isinstance(entry.target, ast.Name) and text:
-            shown = tyro.conf.arg(help=" ".join(text.split()), help_behavior_hint=_default)
             name = entry.target.id
-            cls.__annotations__[name] = Annotated[cls.__annotations__[name], shown]
+            kind = cls.__annotations__[name]
+            shown = tyro.conf.arg(
+                help=" ".join(text.split()),
+                help_behavior_hint=_default,
+                metavar=_metavar(name, kind),
+            )
+            cls.__annotations__[name] = Annotated[kind, shown]
     return cls
 
 
 def _is_text(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _metavar(name: str, kind: Any) -> str | None:
+    """How help shows the value, where tyro would show a bare type or braces."""
+    if get_origin(kind) is not Annotated:
+        return "HEIGHT WIDTH" if name == "size" else None
+    positional = get_args(kind)[0]
+    if get_origin(positional) is tuple:
+        return f"{name.upper().removesuffix('S')} ..."
+    return None if get_origin(positional) is Literal else name.upper()
 
 
 def _default(label: str) -> str:

@@ -134,8 +134,8 @@ def test_the_command_writes_a_model_and_says_what_it_brings(monkeypatch, capsys,
     assert run(monkeypatch, file, *words, "--out", out) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith("learned from     9 frames")
-    assert said[1] == "3 validation frames, before and after"
-    rows = {line.split()[0]: [float(x) for x in line.split()[1:]] for line in said[3:7]}
+    assert said[1] == "on 3 validation frames, before and after:"
+    rows = {line.split()[0]: [float(x) for x in line.split()[1:]] for line in said[4:8]}
     assert list(rows) == ["0", "5", "50", "500"]
     model = deepbasis.load(out)
     adapted = model.card.metrics["adapted"]
@@ -149,7 +149,7 @@ def test_the_command_writes_a_model_and_says_what_it_brings(monkeypatch, capsys,
     ("words", "message"),
     [
         (["--data", "rooms", "--frames", "9"], "9 frames minus 2 validation frames are too few"),
-        ([], "`data` 'folder' needs its folder: pass `root`"),
+        ([], "--data folder needs its folder: pass --root"),
         (["--data", "rooms", "--out", "nowhere/x.safetensors"], "no folder nowhere"),
         (
             ["--data", "rooms", "--frames", "8", "--size", "32", "48", "--val-frames", "0",

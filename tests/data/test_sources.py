@@ -15,7 +15,7 @@ from deepbasis.data.sources import (
     Source,
     Subset,
     fingerprint,
-    hold_back,
+    split_validation,
     subsample,
 )
 from deepbasis.data.training import Between, TrainingSet, batches, collate, parse_points
@@ -78,11 +78,11 @@ def test_remembered_frames_are_the_frames(workers):
 
 
 def test_held_back_frames_are_the_last_and_in_nobody_elses_hands():
-    train, held = hold_back(Numbers(10), 3)
+    train, held = split_validation(Numbers(10), 3)
     assert [train.name(i) for i in range(7)] == [f"n{i}" for i in range(7)]
     assert [held.name(i) for i in range(3)] == ["n7", "n8", "n9"]
-    with pytest.raises(ValueError, match="cannot hold back 10 of 10 frames"):
-        hold_back(Numbers(10), 10)
+    with pytest.raises(ValueError, match="--val-frames 10 must be from 0 to 9"):
+        split_validation(Numbers(10), 10)
 
 
 def test_the_fingerprint_knows_number_and_order():
@@ -94,8 +94,9 @@ def test_the_fingerprint_knows_number_and_order():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"data": "nyu"}, "`data` 'nyu' needs its folder: pass `root`"),
-        ({"data": "rooms", "root": Path()}, "`data` 'rooms' takes no `root`"),
+        ({"data": "nyu"}, "--data nyu needs its folder: pass --root"),
+        ({"data": "rooms", "root": Path()}, "--data rooms takes no --root"),
+        ({"data": "rooms", "count": 0}, "--frames 0 must be at least 1"),
         ({"data": "moon"}, "`data` is 'moon'; choose one of 'nyu'"),
     ],
 )
@@ -118,7 +119,7 @@ def test_processes_share_an_epoch_without_overlap_and_in_the_order_of_one(ranks)
 
 
 def test_a_size_is_divided_by_powers_of_two_only():
-    with pytest.raises(ValueError, match="`downscale` is 3; choose 1, 2, 4"):
+    with pytest.raises(ValueError, match="--downscale 3 is not one of 1, 2, 4"):
         Source("rooms", downscale=3)
 
 

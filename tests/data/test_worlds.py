@@ -12,29 +12,29 @@ from deepbasis.data.worlds import DEFAULT_SIZE, Worlds, rooms, variants
 from deepbasis.data.worlds.export import DEPTH_SCALE, export
 from deepbasis.data.worlds.render import Tracer, all_around, trace
 from deepbasis.data.worlds.roads import VARIANTS
-from deepbasis.data.worlds.scene import Camera, Light, Scene
+from deepbasis.data.worlds.scene import Light, RenderCamera, RenderScene
 from deepbasis.data.worlds.solids import box, cylinder, prism, quad, sphere
 from deepbasis.data.worlds.textures import TEXTURES, Material, Palette
 
 SMALL = (48, 64)
 
 
-def look(scene: Scene, camera: Camera, size=(60, 80)):
+def look(scene: RenderScene, camera: RenderCamera, size=(60, 80)):
     return trace(Tracer(scene), camera, size, np.random.default_rng(0))
 
 
 def test_depth_of_a_wall_is_z_depth_not_range():
-    scene = Scene(lights=[Light((0, 0, 1), (1, 1, 1))])
+    scene = RenderScene(lights=[Light((0, 0, 1), (1, 1, 1))])
     scene.add(quad((-50, 3, -50), (50, 3, -50), (50, 3, 50), (-50, 3, 50)), Material())
-    _, depth = look(scene, Camera((0, 0, 0), 0.0, 0.0, 0.0, 0.8))
+    _, depth = look(scene, RenderCamera((0, 0, 0), 0.0, 0.0, 0.0, 0.8))
     np.testing.assert_allclose(depth, 3.0, rtol=1e-5)
 
 
 def test_depth_of_a_sphere_and_a_tilted_floor_is_their_equation():
-    scene = Scene()
+    scene = RenderScene()
     scene.add(sphere(1.0, 128).moved(0, 5, -1), Material())
     scene.add(quad((-99, -99, -2), (99, -99, -2), (99, 99, -2), (-99, 99, -2)), Material())
-    camera = Camera((0.0, 0.0, 0.0), 0.0, -0.3, 0.1, 0.8)
+    camera = RenderCamera((0.0, 0.0, 0.0), 0.0, -0.3, 0.1, 0.8)
     _, depth = look(scene, camera)
     row, column = (a.ravel().astype(float) for a in np.indices((60, 80)))
     ray = camera.rays(row, column, (60, 80)).astype(float)
@@ -50,23 +50,23 @@ def test_depth_of_a_sphere_and_a_tilted_floor_is_their_equation():
 
 
 def test_camera_angles_turn_the_way_they_say():
-    scene = Scene()
+    scene = RenderScene()
     for x, y, z in ((-5, 0, 0), (0, 0, 5), (0, 5, 0)):
         scene.add(box(1, 1, 1).moved(x, y, z - 0.5), Material())
     centre = (30, 40)
     for camera, distance in (
-        (Camera((0, 0, 0), np.pi / 2, 0.0, 0.0, 0.8), 4.5),  # to the left
-        (Camera((0, 0, 0), 0.0, np.pi / 2, 0.0, 0.8), 4.5),  # up
-        (Camera((0, 0, 0), np.pi, 0.0, 0.0, 0.8), np.inf),  # back
+        (RenderCamera((0, 0, 0), np.pi / 2, 0.0, 0.0, 0.8), 4.5),  # to the left
+        (RenderCamera((0, 0, 0), 0.0, np.pi / 2, 0.0, 0.8), 4.5),  # up
+        (RenderCamera((0, 0, 0), np.pi, 0.0, 0.0, 0.8), np.inf),  # back
     ):
         assert look(scene, camera)[1][centre] == pytest.approx(distance, rel=1e-5)
 
 
 def test_a_shadow_falls_where_the_light_is_blocked():
-    scene = Scene(lights=[Light((0, 0, 10), (50, 50, 50), 0.0)], ambient=(0.1, 0.1, 0.1))
+    scene = RenderScene(lights=[Light((0, 0, 10), (50, 50, 50), 0.0)], ambient=(0.1, 0.1, 0.1))
     scene.add(quad((-9, -9, 0), (9, -9, 0), (9, 9, 0), (-9, 9, 0)), Material())
     scene.add(box(2, 2, 0.1).moved(0, 0, 2), Material())
-    image, _ = look(scene, Camera((0, -6, 1.0), 0.0, -0.2, 0.0, 0.8))
+    image, _ = look(scene, RenderCamera((0, -6, 1.0), 0.0, -0.2, 0.0, 0.8))
     under, beside = image[27, 40], image[27, 64]  # the floor at x = 0 and at x = 2.2 m
     assert (under < 0.5 * beside).all()
 
@@ -75,7 +75,7 @@ def test_shapes_are_closed_and_stand_on_the_ground():
     """Every ray from inside a solid shape meets its surface."""
     outline = [(-0.5, 0.0), (0.5, 0.0), (0.3, 0.9), (-0.3, 0.9)]
     for shape in (box(1, 1, 1), cylinder(0.5, 1.0), sphere(0.5), prism(outline, 0.8)):
-        scene = Scene()
+        scene = RenderScene()
         scene.add(shape, Material())
         rays = all_around(500, np.random.default_rng(0))
         start = np.broadcast_to(np.float32([0, 0, 0.5]), rays.shape)

@@ -96,11 +96,11 @@ def test_two_minutes_of_training_beat_linear_interpolation_in_unseen_rooms(tmp_p
 def test_the_prior_is_learned_with_the_final_network(finished):
     """The layer's prior is the mean and scatter of the fits that the saved network gives."""
     from deepbasis import fit
-    from deepbasis.data.sources import hold_back
+    from deepbasis.data.sources import split_validation
     from deepbasis.data.training import TrainingSet
 
     model = deepbasis.load(finished / "model.safetensors")
-    frames, _ = hold_back(Source("rooms", count=10, size=(32, 48)).open("train"), 2)
+    frames, _ = split_validation(Source("rooms", count=10, size=(32, 48)).open("train"), 2)
     items = TrainingSet(frames, "400", epoch=1)
     fits = []
     with torch.no_grad():

@@ -56,7 +56,7 @@ def train(config: PaperConfig) -> None:
 
 
 class Evaluate(evaluate.Evaluate):
-    """Score models of the paper and of the library on the test frames of a data set."""
+    """Evaluate models of the paper and of the library on the test frames of a data set."""
 
     def run(self) -> None:
         """Evaluate, print the table row by row, write the files."""
@@ -91,7 +91,7 @@ class Reproduce(Plan):
 @options
 @dataclass(frozen=True)
 class Submit:
-    """Complete KITTI's test frames into the zip file that its benchmark takes.
+    """Complete KITTI's test frames and write the zip file for its benchmark.
 
     The file is checked, and appears only when it is complete.
     """
@@ -114,7 +114,7 @@ class Submit:
 
 @dataclass(frozen=True)
 class Methods:
-    """List the paper's methods: what they cost, and which uncertainty they know."""
+    """List the paper's methods, with their cost and their kinds of uncertainty."""
 
     def run(self) -> None:
         """Print the table."""

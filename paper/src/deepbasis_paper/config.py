@@ -6,7 +6,7 @@ from typing import Literal
 
 from deepbasis.options import options
 from deepbasis.train.config import WEIGHTS, TrainConfig, check_enough_points
-from deepbasis_paper.methods import METHODS, Method, Recipe
+from deepbasis_paper.methods import METHODS, MethodName, Recipe
 
 
 @options
@@ -14,7 +14,7 @@ from deepbasis_paper.methods import METHODS, Method, Recipe
 class PaperConfig(TrainConfig):
     """Settings of a training; the defaults are the paper's."""
 
-    method: Method = "bdbf"
+    method: MethodName = "bdbf"
     """Method to train; `deepbasis-paper methods` lists them."""
     width: int = 32
     """Of enet: channels at full size, doubled by each of five steps down; the paper has 32."""

@@ -4,7 +4,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Method = Literal[
+MethodName = Literal[
     "bdbf", "dbf", "log", "snap", "snap+log", "dropout", "dropout+log", "bootstrap",
     "bootstrap+log", "enet", "enet-bdbf", "ncnn",
 ]  # fmt: skip

@@ -33,7 +33,7 @@ def check_or_run(model: str | None, root: Path | None, out: Path, check: Path | 
         run(model, root, out)
     elif check is not None and model is None and root is None:
         check_submission(check)
-        print(f"{check} is as the benchmark wants it")
+        print(f"{check} has the format of the benchmark")
     elif check is not None:
         raise ValueError("--check looks at a file that is there: it takes no model or --root")
     else:
@@ -54,7 +54,7 @@ def run(
     quiet = not sys.stdout.isatty()
     shown = track(depths, "completing", expected, transient=True, disable=quiet)
     write_submission(out, shown, expected, size)
-    print(f"{expected} depth maps in {out}, as the benchmark wants them")
+    print(f"{expected} depth maps in {out}, in the format of the benchmark")
     if sum(clamped):
         print(f"{sum(clamped)} pixels lay outside {NEAREST:.3f} to {FARTHEST:.3f} m: clamped")
 

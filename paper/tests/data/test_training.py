@@ -4,8 +4,8 @@
 import torch
 
 from deepbasis.data.sample import Sample
-from deepbasis.scaffold import scaffold
 from deepbasis_paper.data.training import PaperTrainingSet
+from deepbasis_paper.scaffold import scaffold
 
 
 class Numbers:

@@ -6,10 +6,10 @@ import torch
 from torch.distributions import Laplace
 
 from deepbasis.points import Points
-from deepbasis.scaffold import scaffold
 from deepbasis_paper.data.training import PaperItem
 from deepbasis_paper.networks import Given, PaperArchitecture, new_network
 from deepbasis_paper.networks.heads import laplace_nll
+from deepbasis_paper.scaffold import scaffold
 
 
 @pytest.fixture

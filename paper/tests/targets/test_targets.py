@@ -14,7 +14,7 @@ from deepbasis import demo
 from deepbasis.data.sources import Source
 from deepbasis.data.worlds import Worlds
 from deepbasis.data.worlds.export import export
-from deepbasis.evaluation import Answer
+from deepbasis.evaluation import Estimate
 from deepbasis.model import Card, Completer
 from deepbasis.nets import Architecture
 from deepbasis.points import Points
@@ -99,7 +99,7 @@ def test_errors_that_are_laplace_look_like_a_unit_laplace():
     true = torch.full((200, 200), 2.0)
     b = 0.05 + torch.rand(200, 200)
     error = torch.distributions.Laplace(0, b).sample()
-    unit = bounds.unit_error(Answer(true.log() + error, 2 * b.square()), true)
+    unit = bounds.unit_error(Estimate(true.log() + error, 2 * b.square()), true)
     torch.testing.assert_close(unit, (error / b).flatten().double(), rtol=1e-3, atol=1e-4)
 
 

@@ -43,7 +43,8 @@ class Adapt:
     """Reduce height and width by this factor, a power of 2; nyu starts at 224 x 304, the others at
     full size."""
     val_frames: int | None = None
-    """Validation frames: the last ones, which only measure the result (default: a quarter)."""
+    """Number of validation frames, the last of all. They are not learned from, but used to measure
+    the result (default: a quarter of the frames)."""
     points: str | None = None
     """Points of each frame to learn from: 2000, 5%, ..., or sensor (default: those that the model
     was trained with)."""
@@ -53,7 +54,7 @@ class Adapt:
     def run(self) -> None:
         """Adapt, show errors and coverage before and after, and write the model."""
         from deepbasis.data.files import find_folder
-        from deepbasis.data.sources import CachedFrames, Source, fingerprint, hold_back
+        from deepbasis.data.sources import CachedFrames, Source, fingerprint, split_validation
         from deepbasis.model import load
 
         find_folder(self.out.parent, "create it first")
@@ -61,7 +62,7 @@ class Adapt:
         source = Source(self.data, self.root, self.frames, self.size, self.downscale)
         everything = source.open("train")
         count = self._count(everything)
-        frames, val_frames = hold_back(CachedFrames(everything), count)
+        frames, val_frames = split_validation(CachedFrames(everything), count)
         try:
             from lightning_fabric import Fabric
 
@@ -86,7 +87,7 @@ class Adapt:
         model.save(self.out)
         print(f"learned from     {len(frames)} frames; the network is unchanged")
         if count:
-            print(f"{count} validation frames, before and after")
+            print(f"on {count} validation frames, before and after:")
             print(table(before, after))
         print(f"model            {self.out}")
 
@@ -103,7 +104,8 @@ class Adapt:
 def table(before: Figures, after: Figures) -> str:
     """Figures before and after, side by side."""
     titles = {"mae": "MAE (m)", "rmse": "RMSE (m)", "nees": "NEES", "coverage_90": "90 % coverage"}
-    lines = [f"{'points':<8}" + "".join(f"{title:>18}" for title in titles.values())]
+    lines = [f"{'':<8}" + "".join(f"{title:>18}" for title in titles.values())]
+    lines.append(f"{'points':<8}" + f"{'before':>9}{'after':>9}" * len(titles))
     for points, row in before.items():
         cells = [f"{row[name]:9.3f}{after[points][name]:9.3f}" for name in titles]
         lines.append(f"{points:<8}" + "".join(cells))

@@ -15,7 +15,7 @@ class Demo:
     out: Path = Path("demo.png")
     """Picture to write (.png, .pdf or .svg)."""
     seed: int = 0
-    """Another seed draws other points."""
+    """Seed of the random points."""
 
     def run(self) -> None:
         """Complete, print error, coverage and time, and write the picture."""

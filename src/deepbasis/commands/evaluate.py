@@ -17,7 +17,7 @@ from deepbasis.train.config import Data
 @options
 @dataclass(frozen=True)
 class Evaluate:
-    """Score models and classical baselines on the test frames of a data set."""
+    """Evaluate models and classical baselines on the test frames of a data set."""
 
     models: Positional[tuple[Path, ...]] = ()
     """Names of bundled models, model files, or folders of trainings."""
@@ -33,17 +33,19 @@ class Evaluate:
     """Reduce height and width by this factor, a power of 2; nyu starts at 224 x 304, the others at
     full size."""
     variant: str | None = None
-    """Of roads or of VKITTI2's test frames: fog, 15-deg-left, ..."""
+    """For roads and the test frames of vkitti2: another light, weather or camera direction, such as
+    fog or 15-deg-left."""
     points: tuple[str, ...] = ("5%", "1%", "500", "50", "10", "1", "0")
-    """Patterns of points: 500, 5%, lidar64, tof, ..., or sensor for the data set's own."""
+    """Points of each frame, one row for each entry: a number, a percentage of the pixels, a pattern
+    (lidar64, tof, features300, ...), or sensor for the points of the data set itself."""
     baselines: tuple[str, ...] = ()
-    """Classical baselines to score too: nearest, linear, kriging, colourisation."""
+    """Classical baselines to evaluate too: nearest, linear, kriging, colourisation."""
     errors: tuple[Literal["independent", "correlated", "paper"], ...] = ()
-    """Error models of the fits, a row for each (default: each model's own)."""
+    """Error models to evaluate each model with, one row for each (default: the model's own)."""
     out: Path | None = None
     """Write OUT.json, OUT.csv and OUT.md."""
     seed: int = 0
-    """Another seed draws other points."""
+    """Seed of the random points."""
     workers: int = 1
     """Processes that prepare frames."""
 
@@ -61,8 +63,10 @@ class Evaluate:
         methods = open_methods(self.models, self.baselines, self.errors, load)
         if not methods or (set(self.points) == {"0"} and not self.models):
             raise ValueError(
-                "nothing to evaluate; name a model, or --baselines and points for them"
+                "nothing to evaluate; name a model, or --baselines with --points other than 0"
             )
+        if self.workers < 0:
+            raise ValueError(f"--workers {self.workers} must be 0 or more")
         if self.out is not None and not self.out.parent.is_dir():
             raise ValueError(f"--out {self.out}: there is no folder {self.out.parent}; create it")
         source = Source(

@@ -22,14 +22,14 @@ class Bundled(NamedTuple):
 BUNDLED = (
     Bundled("indoor", "rooms, 0.5 to 10 m", "NYU Depth V2", "0.076 m on NYU", "research only"),
     Bundled("outdoor", "streets, 2 to 80 m", "KITTI", "1.083 m on KITTI", "no commercial use"),
-    Bundled("open", "rooms and streets", "rendered scenes", "0.091 m on NYU", "Apache-2.0"),
+    Bundled("open", "rooms", "rendered scenes", "0.091 m on NYU", "Apache-2.0"),
 )
 
 
 @options
 @dataclass(frozen=True)
 class Models:
-    """List the bundled models, and the networks that can be trained with their cost."""
+    """List the bundled models, and the size of the networks that can be trained."""
 
     size: tuple[int, int] = (240, 320)
     """Height and width of the image in pixels for which operations are counted."""

@@ -23,12 +23,12 @@ class Render:
     out: Path
     """Folder to write rgb/, depth/ and intrinsics/ to."""
     count: int = 100
-    """Number of frames that the folder should hold at the end."""
+    """Number of frames in total, including those that are already in the folder."""
     seed: int = 0
-    """Another seed makes another world."""
+    """Seed of the world: another seed gives other frames."""
     variant: str = "clone"
-    """Of roads: clone, morning, overcast, sunset, fog, rain, 15-deg-left, 15-deg-right,
-    30-deg-left or 30-deg-right."""
+    """Light, weather or camera direction of roads: clone (the original), morning, overcast, sunset,
+    fog, rain, 15-deg-left, 15-deg-right, 30-deg-left or 30-deg-right."""
     size: tuple[int, int] | None = None
     """Height and width in pixels (default: 240 320 for rooms and 160 512 for roads)."""
     workers: int = 1

@@ -47,10 +47,12 @@ class Source:
     def __post_init__(self) -> None:
         check_choice("data", self.data, SOURCES)
         if self.downscale < 1 or self.downscale & (self.downscale - 1):
-            raise ValueError(f"`downscale` is {self.downscale}; choose 1, 2, 4, ...")
+            raise ValueError(f"--downscale {self.downscale} is not one of 1, 2, 4, 8, ...")
+        if self.count is not None and self.count < 1:
+            raise ValueError(f"--frames {self.count} must be at least 1")
         if (self.root is None) != (self.data in ("rooms", "roads")):
-            say = "takes no `root`" if self.root is not None else "needs its folder: pass `root`"
-            raise ValueError(f"`data` {self.data!r} {say}")
+            say = "takes no --root" if self.root is not None else "needs its folder: pass --root"
+            raise ValueError(f"--data {self.data} {say}")
 
     def open(self, split: Literal["train", "test"]) -> Frames:
         """The frames of a split."""
@@ -191,14 +193,17 @@ class CachedFrames:
         return self.samples[index].name
 
 
-def hold_back(frames: Frames, count: int) -> tuple[Frames, Frames]:
+def split_validation(frames: Frames, count: int) -> tuple[Frames, Frames]:
     """Split off the last `count` frames, for validation.
 
     They are contiguous, since neighbouring frames often show the same place.
     """
     cut = len(frames) - count
     if count < 0 or cut < 1:
-        raise ValueError(f"cannot hold back {count} of {len(frames)} frames")
+        raise ValueError(
+            f"--val-frames {count} must be from 0 to {len(frames) - 1}, so that a "
+            f"frame is left to learn from; there are {len(frames)} frames"
+        )
     return Subset(frames, range(cut)), Subset(frames, range(cut, len(frames)))
 
 

@@ -14,7 +14,7 @@ float64 for any input; results have the dtype of `phi`.
 """
 
 from deepbasis.fit import correlated
-from deepbasis.fit.calibration import laplace_factor, match_nees, nees, two_term
+from deepbasis.fit.calibration import match_nees, nees
 from deepbasis.fit.evidence import evidence
 from deepbasis.fit.kernel import Kernel
 from deepbasis.fit.kernel_search import Frame, learn_kernel, log_likelihood, search_kernel
@@ -44,7 +44,6 @@ __all__ = [
     "correlated",
     "evidence",
     "fit_gamma",
-    "laplace_factor",
     "learn_kernel",
     "log_likelihood",
     "match_nees",
@@ -54,5 +53,4 @@ __all__ = [
     "posterior_mean",
     "posterior_moments",
     "search_kernel",
-    "two_term",
 ]

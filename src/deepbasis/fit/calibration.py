@@ -9,8 +9,8 @@ from torch import Tensor
 
 from deepbasis.shapes import Float
 
-# Factors of the two-term calibration lie within e^-10 ... e^10: a term that explains nothing is
-# negligible there, and a likelihood without a minimum still gives a result.
+# Factors lie within e^-10 ... e^10: a term that explains nothing is negligible there, and a loss
+# without a minimum still gives a result.
 LOG_BOUND = 10.0
 
 
@@ -21,47 +21,8 @@ def nees(error: Float[Tensor, "*n"], var: Float[Tensor, "*n"]) -> Float[Tensor, 
     standard deviation is half of what it should be. As a factor on the variance it is the paper's
     calibration.
     """
-    _check(error, var)
+    check_pixels(error, var)
     return _finite((error.square() / var).mean())
-
-
-def laplace_factor(error: Float[Tensor, "*n"], var: Float[Tensor, "*n"]) -> Float[Tensor, ""]:
-    """Factor on the variance that maximises the likelihood of a Laplace with 2 b^2 = var.
-
-    It is the square of the mean of |error| / b; less sensitive to outliers than `nees`.
-    """
-    _check(error, var)
-    return _finite((error.abs() / (var / 2).sqrt()).mean().square())
-
-
-def two_term(
-    error: Float[Tensor, "*n"],
-    noise_var: Float[Tensor, "*n"],
-    model_var: Float[Tensor, "*n"],
-) -> tuple[float, float]:
-    """Factors (c1, c2) for which c1 noise_var + c2 model_var has the largest Laplace likelihood.
-
-    Pass pixels of many images at mixed point counts: with few points the model variance dominates,
-    with many the noise variance; both are needed to identify the two factors.
-    """
-    from scipy.optimize import minimize  # only training needs it
-
-    _check(error, noise_var + model_var)
-    size = error.detach().double().abs().flatten()
-    parts = torch.stack([noise_var.detach().double(), model_var.detach().double()]).flatten(1)
-
-    def loss(log_c: list[float]) -> tuple[float, list[float]]:
-        """Mean of |error| / b + ln b, 2 b^2 = var, and its gradient."""
-        terms = parts * torch.tensor(log_c, dtype=parts.dtype, device=parts.device).exp()[:, None]
-        var = terms.sum(0)
-        ratio = size * (2 / var).sqrt()
-        slope = ((1 - ratio) / (2 * var) * terms).mean(-1)
-        return float((ratio + 0.5 * (var / 2).log()).mean()), slope.tolist()
-
-    bounds = [(-LOG_BOUND, LOG_BOUND)] * 2
-    result = minimize(lambda x: loss(x.tolist()), [0.0, 0.0], jac=True, bounds=bounds)
-    c1, c2 = torch.tensor(result.x).exp().tolist()
-    return c1, c2
 
 
 def match_nees(groups: Sequence[tuple[Tensor, Tensor, Tensor]]) -> tuple[float, float]:
@@ -74,7 +35,7 @@ def match_nees(groups: Sequence[tuple[Tensor, Tensor, Tensor]]) -> tuple[float, 
     from scipy.optimize import minimize  # only training needs it
 
     for error, noise_var, model_var in groups:
-        _check(error, noise_var + model_var)
+        check_pixels(error, noise_var + model_var)
 
     def loss(log_c: Any) -> float:
         c1, c2 = torch.tensor(log_c).exp().tolist()
@@ -92,7 +53,8 @@ def _finite(factor: Float[Tensor, ""]) -> Float[Tensor, ""]:
     return factor
 
 
-def _check(error: Tensor, var: Tensor) -> None:
+def check_pixels(error: Tensor, var: Tensor) -> None:
+    """Refuse errors and variances that no factor can be found from."""
     if error.shape != var.shape:
         raise ValueError(f"errors are {list(error.shape)} but variances {list(var.shape)}")
     if error.numel() == 0:

@@ -28,7 +28,7 @@ COLUMNS = ("pixels", *SUMS, *AREAS)
 COARSE, FINE = 2.0**-10, 2.0**-44
 
 
-class Score(NamedTuple):
+class ImageScore(NamedTuple):
     """A row of the table of images, and totals that are added over images."""
 
     row: Float[Tensor, "columns"]
@@ -46,7 +46,7 @@ class Pixels(NamedTuple):
     widths_m: list[Float[Tensor, "n"]]
 
 
-def score(mean: Tensor, var: Tensor, true_m: Tensor, distribution: ErrorDistribution) -> Score:
+def score(mean: Tensor, var: Tensor, true_m: Tensor, distribution: ErrorDistribution) -> ImageScore:
     """All metrics of an image."""
     distribution = distribution.at(is_valid(true_m))
     at = _pixels(mean, var, true_m, distribution)
@@ -58,7 +58,7 @@ def score(mean: Tensor, var: Tensor, true_m: Tensor, distribution: ErrorDistribu
         "levels": counts,
         "curves": split(torch.stack([torch.stack(curve[1:]) for curve in pair])),
     }
-    return Score(
+    return ImageScore(
         torch.tensor(row, dtype=torch.float64), {name: t.cpu() for name, t in totals.items()}
     )
 

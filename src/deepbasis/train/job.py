@@ -13,7 +13,14 @@ from lightning_fabric import Fabric
 
 from deepbasis import latent
 from deepbasis.data.sample import COLOUR_JITTER, Frames, seeded
-from deepbasis.data.sources import CachedFrames, Concat, Source, fingerprint, hold_back, subsample
+from deepbasis.data.sources import (
+    CachedFrames,
+    Concat,
+    Source,
+    fingerprint,
+    split_validation,
+    subsample,
+)
 from deepbasis.data.tensors import load_tensors
 from deepbasis.data.training import TrainingSet
 from deepbasis.model import Completer
@@ -183,7 +190,7 @@ def _check_folder(config: TrainConfig, fabric: Fabric) -> None:
 
 def _open_frames(config: TrainConfig) -> tuple[Frames, Frames]:
     frames = _cached(_source(config).open("train"), config)
-    kept, val_frames = hold_back(frames, config.val_frames)
+    kept, val_frames = split_validation(frames, config.val_frames)
     if config.mix_in is None:
         return kept, val_frames
     height, width = kept[0].image.shape[1:]

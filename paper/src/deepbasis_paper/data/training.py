@@ -10,8 +10,8 @@ from torch import Tensor
 from deepbasis.data.sample import COLOUR_JITTER, Frames, augment, seeded
 from deepbasis.data.training import choose_points
 from deepbasis.latent import is_valid
-from deepbasis.scaffold import scaffold
 from deepbasis.shapes import Bool, Float, UInt8
+from deepbasis_paper.scaffold import scaffold
 
 
 class PaperItem(NamedTuple):

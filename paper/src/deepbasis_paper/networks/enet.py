@@ -37,7 +37,7 @@ def down(into: int, out: int) -> nn.Sequential:
     return nn.Sequential(BasicBlock(into, out, 2), BasicBlock(out, out, 1))
 
 
-class Up(nn.Module):
+class UpBlock(nn.Module):
     """One step of a decoder, to twice the size and half the channels."""
 
     def __init__(self, into: int) -> None:
@@ -62,7 +62,7 @@ class ColourBranch(nn.Module):
         sizes = widths(width)
         self.first = first(4, width)
         self.down = nn.ModuleList(down(into, out) for into, out in pairwise(sizes))
-        self.up = nn.ModuleList(Up(size) for size in sizes[:0:-1])
+        self.up = nn.ModuleList(UpBlock(size) for size in sizes[:0:-1])
 
     def forward(
         self, image: UInt8[Tensor, "b 3 h w"], sparse: Float[Tensor, "b 1 h w"]
@@ -90,7 +90,7 @@ class DepthBranch(nn.Module):
         self.down = nn.ModuleList(
             down(into, out) for into, out in zip(joined, sizes[1:], strict=True)
         )
-        self.up = nn.ModuleList(Up(size) for size in sizes[:0:-1])
+        self.up = nn.ModuleList(UpBlock(size) for size in sizes[:0:-1])
         self.head = nn.Conv2d(width, 2, 3, padding=1)
 
     def forward(

@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 
-from deepbasis import fit
 from deepbasis.calibrate import learn
 from deepbasis.calibrate.measure import share
 from deepbasis.data.sample import Frames
 from deepbasis.data.training import collate
 from deepbasis.layer import BasisFit, Errors
+from deepbasis_paper.laplace import laplace_factor, two_term
 from deepbasis_paper.networks.inputs import PaperNetwork
 
 
@@ -42,8 +42,8 @@ class FittingNetwork(PaperNetwork):
         groups = learn.sample_pixels(draw, self, frames, "independent")
         error, noise_var, model_var = torch.cat([group.rows for group in groups]).unbind(1)
         found: dict[str, object] = {
-            "two_term": fit.two_term(error, noise_var, model_var),
-            "laplace_factor": float(fit.laplace_factor(error, noise_var + model_var)),
+            "two_term": two_term(error, noise_var, model_var),
+            "laplace_factor": float(laplace_factor(error, noise_var + model_var)),
         }
         found |= learn.calibrate_paper(self.fit, groups[0])
         found["independent"] = learn.calibrate(self.fit.error_model("independent"), groups)

@@ -18,8 +18,8 @@ from deepbasis.data.sample import Frames
 from deepbasis.layer import Errors, Prediction
 from deepbasis.nets import DepthNetwork
 from deepbasis.points import Points
-from deepbasis.scaffold import scaffold
 from deepbasis.shapes import Bool, Float, UInt8
+from deepbasis_paper.scaffold import scaffold
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from deepbasis.data.sample import Sample
 from deepbasis.data.with_points import WithPoints
-from deepbasis.evaluation import Answer
+from deepbasis.evaluation import Estimate
 from deepbasis.latent import is_valid, to_latent
 from deepbasis.patterns import parse
 from deepbasis.shapes import Float
@@ -67,7 +67,7 @@ def choose(plan: Plan, points: str) -> Sample:
 
 def predict(
     plan: Plan, rows: list[Row], sample: Sample
-) -> tuple[dict[str, Answer], list[Training]]:
+) -> tuple[dict[str, Estimate], list[Training]]:
     """Prediction of a frame by each row, by its label; and what is missing. First seed only."""
     found, absent = {}, []
     for row in rows:
@@ -79,7 +79,7 @@ def predict(
     return found, absent
 
 
-def unit_error(answer: Answer, true_m: Float[Tensor, "h w"]) -> Float[Tensor, "n"]:
+def unit_error(answer: Estimate, true_m: Float[Tensor, "h w"]) -> Float[Tensor, "n"]:
     """Errors that have a unit Laplace distribution if the predicted one is right."""
     known = is_valid(true_m)
     error = (answer.mean - to_latent(true_m))[known].double()
@@ -88,7 +88,7 @@ def unit_error(answer: Answer, true_m: Float[Tensor, "h w"]) -> Float[Tensor, "n
 
 
 def draw_row(
-    ax: "Axes", answer: Answer, true_m: Float[Tensor, "h w"], row: int, colour: str
+    ax: "Axes", answer: Estimate, true_m: Float[Tensor, "h w"], row: int, colour: str
 ) -> "Axes":
     """Error of log depth along a row of pixels, and its bounds."""
     error = torch.where(is_valid(true_m), answer.mean - to_latent(true_m), torch.nan)[row]

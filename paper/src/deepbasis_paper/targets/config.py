@@ -30,8 +30,8 @@ class Plan:
     """Reduce height and width by this factor, a power of 2; nyu starts at 224 x 304, the others at
     full size."""
     epochs: int | None = None
-    """Epochs of fits; other methods train half as long again. By default the paper's 20 and 30 with
-    its schedule; with another number the learning rate is one cosine."""
+    """Epochs of methods with a fit; the others train 1.5 times as long. By default the paper's 20
+    and 30 epochs with its schedule; with another number the learning rate follows one cosine."""
     seeds: int = 1
     """Train everything this many times; tables then show mean and standard deviation."""
     encoder_weights: Path | None = None
@@ -41,16 +41,16 @@ class Plan:
     out: Path = Path()
     """Folder to write pages and figures to."""
     seed: int = 0
-    """Another seed draws other points."""
+    """Seed of the random points."""
     no_train: bool = False
     """Train nothing: the page lists what is missing, with the commands that train it."""
     shift_root: Path | None = None
-    """Of shift: frames of another domain. With --data rooms it is NYU, with roads and vkitti2
+    """For shift: frames of another domain. With --data rooms it is NYU, with roads and vkitti2
     KITTI, with nyu and kitti any folder of rgb/ and depth/."""
     width: int = 16
-    """Of enet: channels at full size; the paper has 32."""
+    """For enet: channels at full size; the paper has 32."""
     with_images: bool = False
-    """Of qualitative and showcase: also draw photographs and ground truth of real data sets."""
+    """For qualitative and showcase: also draw photographs and ground truth of real data sets."""
 
     @property
     def val_frames(self) -> int:

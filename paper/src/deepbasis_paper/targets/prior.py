@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from deepbasis.data.sources import Source, hold_back, subsample
+from deepbasis.data.sources import Source, split_validation, subsample
 from deepbasis.data.training import collate
 from deepbasis.layer import BasisFit, PriorCollector
 from deepbasis.shapes import Float
@@ -78,7 +78,7 @@ def fitted_weights(
     source = Source(
         config.data, config.root, config.frames, config.size, config.downscale, config.seed
     )
-    frames, _ = hold_back(source.open("train"), config.val_frames)
+    frames, _ = split_validation(source.open("train"), config.val_frames)
     items = PaperTrainingSet(
         subsample(frames, FRAMES), config.input_points, config.fit_points,
         depth_input=config.depth_input, seed=config.seed,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from deepbasis import latent
 from deepbasis.data.sample import Sample
-from deepbasis.evaluation import Answer
+from deepbasis.evaluation import Estimate
 from deepbasis.plots import rows_of, show_points
 from deepbasis.shapes import Float
 from deepbasis_paper.targets.bounds import choose, predict
@@ -50,7 +50,7 @@ def write(plan: Plan, command: str) -> None:
     write_page(plan, "qualitative", command, lines, {}, gone)
 
 
-def panels(sample: Sample, found: dict[str, Answer], *, with_image: bool) -> "Figure":
+def panels(sample: Sample, found: dict[str, Estimate], *, with_image: bool) -> "Figure":
     """A column for each method; above them, if asked for, image, points and ground truth."""
     true = torch.where(sample.mask, sample.depth, torch.nan)[0]
     depths = [latent.to_depth(answer.mean) for answer in found.values()]

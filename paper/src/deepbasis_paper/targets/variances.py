@@ -13,7 +13,7 @@ from deepbasis import fit
 from deepbasis.data.files import atomic_write
 from deepbasis.data.sample import Frames, seeded
 from deepbasis.data.sources import fingerprint, subsample
-from deepbasis.evaluation import Answer, Method, Score, commit, model_method, tally_all
+from deepbasis.evaluation import Estimate, Method, Score, commit, model_method, tally_all
 from deepbasis.latent import is_valid
 from deepbasis.layer import BasisFit, Errors
 from deepbasis.points import Points
@@ -108,7 +108,7 @@ def half_and_half(model: Ensemble) -> Method:
     set_laplace(network.fit, 1.0, 1.0)
 
     @torch.no_grad()
-    def complete(image: Tensor, sparse: Tensor) -> Answer:
+    def complete(image: Tensor, sparse: Tensor) -> Estimate:
         row, column = is_valid(sparse[0]).nonzero(as_tuple=True)
         order = torch.randperm(len(row), generator=seeded(len(row)))
         seen, fitted = sparse[None].clone(), sparse[None].clone()
@@ -118,7 +118,7 @@ def half_and_half(model: Ensemble) -> Method:
         features = network.bases(image[None], *Given(image[None], Points.from_maps(seen)).scaffold)
         observed = network.observe(image[None], Points.from_maps(fitted), features)
         found = network.fit.fit_details(observed, errors="independent").prediction
-        return Answer(found.mean[0, 0], found.var[0, 0])
+        return Estimate(found.mean[0, 0], found.var[0, 0])
 
     return complete
 

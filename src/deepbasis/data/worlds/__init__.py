@@ -18,7 +18,7 @@ from deepbasis.data.sample import Sample, make_intrinsics
 from deepbasis.data.worlds import roads, rooms
 from deepbasis.data.worlds.photo import develop, let_it_rain
 from deepbasis.data.worlds.render import Tracer, trace
-from deepbasis.data.worlds.scene import Camera, Reach
+from deepbasis.data.worlds.scene import Reach, RenderCamera
 from deepbasis.data.worlds.solids import Array
 
 DEFAULT_SIZE = {"rooms": (240, 320), "roads": (160, 512)}
@@ -38,7 +38,7 @@ class Rendering:
 
     jpeg: bytes
     depth: Array
-    camera: Camera
+    camera: RenderCamera
 
     @property
     def intrinsics(self) -> tuple[float, float, float, float]:
@@ -124,11 +124,11 @@ def render_road(seed: int, index: int, size: tuple[int, int], variant: str = "cl
 
 def first_free_view(
     tracer: Tracer,
-    views: Iterable[Camera],
+    views: Iterable[RenderCamera],
     size: tuple[int, int],
     rng: np.random.Generator,
     reach: Reach,
-) -> tuple[Camera, Array, Array]:
+) -> tuple[RenderCamera, Array, Array]:
     """The first view in which nothing is too near, or the last one; with image and depth."""
     for camera in views:
         image, depth = trace(tracer, camera, size, rng)
@@ -138,7 +138,7 @@ def first_free_view(
     return camera, image, np.where(seen, depth, 0).astype(np.float32)
 
 
-def take(camera: Camera, image: Array, depth: Array, rng: np.random.Generator) -> Rendering:
+def take(camera: RenderCamera, image: Array, depth: Array, rng: np.random.Generator) -> Rendering:
     """Convert a linear image to JPEG, as a camera does."""
     pixels = develop(image, rng, exposure=rng.uniform(0.45, 0.75), grain=rng.uniform(0.003, 0.02))
     buffer = io.BytesIO()

@@ -17,7 +17,7 @@ Rng = np.random.Generator
 
 
 @dataclass(frozen=True)
-class Item:
+class Prop:
     """A piece with its footprint, and the height and size of the top that can carry things."""
 
     piece: Piece
@@ -68,7 +68,7 @@ def legs(width: float, depth: float, height: float, thick: float) -> Shape:
     return joined([box(thick, thick, height).moved(i * x, j * y) for i in (-1, 1) for j in (-1, 1)])
 
 
-def table(rng: Rng) -> Item:
+def table(rng: Rng) -> Prop:
     """A dining table, a desk or a coffee table."""
     w, d = rng.uniform(0.7, 1.8), rng.uniform(0.5, 0.95)
     h = rng.choice([rng.uniform(0.68, 0.78), rng.uniform(0.35, 0.5)])
@@ -78,10 +78,10 @@ def table(rng: Rng) -> Item:
     top = cylinder(d * 0.7, 0.03, 28) if round_top else box(w, d, rng.uniform(0.02, 0.05))
     w, d = (1.4 * d, 1.4 * d) if round_top else (w, d)
     under = cylinder(0.05, h) if round_top else legs(w, d, h, rng.uniform(0.03, 0.08))
-    return Item([(top.moved(z=h), surface), (under, other)], w, d, h + 0.04)
+    return Prop([(top.moved(z=h), surface), (under, other)], w, d, h + 0.04)
 
 
-def chair(rng: Rng) -> Item:
+def chair(rng: Rng) -> Prop:
     """With or without arms, wooden or upholstered."""
     w, d, h = rng.uniform(0.4, 0.5), rng.uniform(0.4, 0.5), rng.uniform(0.42, 0.48)
     frame, cover = wood(rng), material(rng, "plain", "carpet", "checks", "stripes", scale=0.05)
@@ -89,10 +89,10 @@ def chair(rng: Rng) -> Item:
     back = box(w, 0.03, back_height * 0.6).moved(y=d / 2, z=h + back_height * 0.4)
     posts = joined([box(0.03, 0.03, back_height).moved(x, d / 2, h) for x in (-w / 2.2, w / 2.2)])
     seat = box(w, d, rng.uniform(0.03, 0.08)).moved(z=h)
-    return Item([(seat, cover), (back, cover), (posts, frame), (legs(w, d, h, 0.035), frame)], w, d)
+    return Prop([(seat, cover), (back, cover), (posts, frame), (legs(w, d, h, 0.035), frame)], w, d)
 
 
-def sofa(rng: Rng) -> Item:
+def sofa(rng: Rng) -> Prop:
     """Seats, back, arms and a cushion or two."""
     seats = int(rng.integers(1, 4))
     w, d = 0.65 * seats + 0.35, rng.uniform(0.8, 0.95)
@@ -108,7 +108,7 @@ def sofa(rng: Rng) -> Item:
     pillow = (
         sphere(0.22).scaled(1, 0.4, 0.9).turned(0.3, "x").moved(rng.uniform(-0.3, 0.3), 0.15, 0.42)
     )
-    return Item(
+    return Prop(
         [
             (base + arms, cover),
             (cushions, cover),
@@ -119,7 +119,7 @@ def sofa(rng: Rng) -> Item:
     )
 
 
-def bed(rng: Rng) -> Item:
+def bed(rng: Rng) -> Prop:
     """Frame, mattress, blanket and pillows."""
     w, d = rng.choice([0.95, 1.4, 1.7]), 2.0
     frame, linen = wood(rng), material(rng, "plain", "mottled")
@@ -136,7 +136,7 @@ def bed(rng: Rng) -> Item:
         ]
     )
     body = box(w, d, 0.3) + box(w + 0.06, 0.05, rng.uniform(0.7, 1.1)).moved(y=d / 2)
-    return Item(
+    return Prop(
         [
             (body, frame),
             (box(w, d, 0.22).moved(z=0.3), linen),
@@ -148,7 +148,7 @@ def bed(rng: Rng) -> Item:
     )
 
 
-def shelf(rng: Rng) -> Item:
+def shelf(rng: Rng) -> Prop:
     """Boards between two sides, filled with books and things."""
     w, d, h = rng.uniform(0.6, 1.2), rng.uniform(0.25, 0.35), rng.uniform(0.9, 2.1)
     frame = wood(rng)
@@ -160,7 +160,7 @@ def shelf(rng: Rng) -> Item:
     piece: Piece = [(boards + sides, frame), (back, frame)]
     for z, gap in zip(levels[:-1], np.diff(levels), strict=True):
         piece += books(rng, w - 0.06, d, gap - 0.05, z + 0.025)
-    return Item(piece, w, d, h + 0.01)
+    return Prop(piece, w, d, h + 0.01)
 
 
 def books(rng: Rng, width: float, depth: float, room: float, z: float) -> Piece:
@@ -177,7 +177,7 @@ def books(rng: Rng, width: float, depth: float, room: float, z: float) -> Piece:
     return [(joined(some), cover) for some, cover in zip(found, covers, strict=True) if some]
 
 
-def cabinet(rng: Rng) -> Item:
+def cabinet(rng: Rng) -> Prop:
     """A wardrobe, a chest of drawers, a fridge or a kitchen unit."""
     w, d = rng.uniform(0.5, 1.6), rng.uniform(0.4, 0.65)
     h = rng.choice([rng.uniform(0.7, 0.95), rng.uniform(1.6, 2.1)])
@@ -195,7 +195,7 @@ def cabinet(rng: Rng) -> Item:
                 )
             )
     metal = Material("plain", (0.5, 0.5, 0.5), gloss=0.8)
-    return Item(
+    return Prop(
         [
             (box(w, d, h), body),
             (joined(doors), wood(rng) if rng.random() < 0.3 else body),
@@ -207,17 +207,17 @@ def cabinet(rng: Rng) -> Item:
     )
 
 
-def lamp(rng: Rng) -> Item:
+def lamp(rng: Rng) -> Prop:
     """A floor lamp; its shade glows."""
     h = rng.uniform(1.2, 1.7)
     stand = cylinder(0.14, 0.03) + cylinder(0.015, h, 8)
     r = rng.uniform(0.12, 0.22)
     shade = lathe([(r, 0), (r * rng.uniform(0.5, 0.95), 0.28)]).moved(z=h - 0.05)
     glow = Material("plain", (0.9, 0.8, 0.6), glow=rng.choice([0.0, 1.2]))
-    return Item([(stand, material(rng, "plain", gloss=0.6)), (shade, glow)], 0.35, 0.35)
+    return Prop([(stand, material(rng, "plain", gloss=0.6)), (shade, glow)], 0.35, 0.35)
 
 
-def plant(rng: Rng) -> Item:
+def plant(rng: Rng) -> Prop:
     """A pot with leaves."""
     h = rng.uniform(0.5, 1.5)
     pot = lathe([(0.0, 0), (0.11, 0), (0.16, 0.28), (0.14, 0.28), (0.0, 0.25)])
@@ -232,10 +232,10 @@ def plant(rng: Rng) -> Item:
     green = Material(
         "leaves", (0.04, 0.15, 0.03), (0.15, 0.32, 0.08), 0.2, 0.1, 0.0, int(rng.integers(2**31))
     )
-    return Item([(pot, material(rng, "plain", "mottled")), (joined(leaves), green)], 0.5, 0.5)
+    return Prop([(pot, material(rng, "plain", "mottled")), (joined(leaves), green)], 0.5, 0.5)
 
 
-def monitor(rng: Rng) -> Item:
+def monitor(rng: Rng) -> Prop:
     """A screen on a foot, off or on."""
     w, h = rng.uniform(0.35, 0.65), rng.uniform(0.25, 0.38)
     dark = Material("plain", (0.02, 0.02, 0.02), gloss=0.6)
@@ -243,10 +243,10 @@ def monitor(rng: Rng) -> Item:
     screen = Material("picture", scale=0.3, glow=0.8, seed=int(rng.integers(2**31))) if on else dark
     foot = box(0.2, 0.15, 0.015) + box(0.04, 0.02, 0.12)
     panel = box(w * 0.94, 0.004, h * 0.92).moved(y=-0.02, z=0.1 + 0.04 * h)
-    return Item([(foot + box(w, 0.03, h).moved(z=0.1), dark), (panel, screen)], w, 0.2)
+    return Prop([(foot + box(w, 0.03, h).moved(z=0.1), dark), (panel, screen)], w, 0.2)
 
 
-def clutter(rng: Rng) -> Item:
+def clutter(rng: Rng) -> Prop:
     """A box, a ball, a can, a vase, a bowl, or a pile of books."""
     s = rng.uniform(0.05, 0.2)
     look = material(
@@ -260,7 +260,7 @@ def clutter(rng: Rng) -> Item:
             .moved(z=0.03 * i)
             for i in range(int(rng.integers(1, 6)))
         ]
-        return Item([(b, material(rng, "plain", "stripes", scale=0.1)) for b in stack], 0.25, 0.3)
+        return Prop([(b, material(rng, "plain", "stripes", scale=0.1)) for b in stack], 0.25, 0.3)
     shape = [
         lambda: box(s * rng.uniform(0.6, 2), s * rng.uniform(0.6, 1.5), s * rng.uniform(0.4, 2)),
         lambda: sphere(s * 0.7),
@@ -278,8 +278,8 @@ def clutter(rng: Rng) -> Item:
             [(0, 0), (s * 0.4, 0), (s, s * 0.5), (s * 0.96, s * 0.5), (0.0, s * 0.1)], 24
         ),
     ][kind]()
-    return Item([(shape, look)], 2 * s, 2 * s)
+    return Prop([(shape, look)], 2 * s, 2 * s)
 
 
-BY_THE_WALL: list[Callable[[Rng], Item]] = [sofa, bed, shelf, shelf, cabinet, cabinet, table]
-IN_THE_ROOM: list[Callable[[Rng], Item]] = [table, table, chair, chair, chair, plant, lamp, sofa]
+BY_THE_WALL: list[Callable[[Rng], Prop]] = [sofa, bed, shelf, shelf, cabinet, cabinet, table]
+IN_THE_ROOM: list[Callable[[Rng], Prop]] = [table, table, chair, chair, chair, plant, lamp, sofa]

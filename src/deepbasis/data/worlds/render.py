@@ -8,7 +8,7 @@ from types import ModuleType
 
 import numpy as np
 
-from deepbasis.data.worlds.scene import Camera, Scene
+from deepbasis.data.worlds.scene import RenderCamera, RenderScene
 from deepbasis.data.worlds.solids import Array
 from deepbasis.data.worlds.textures import Palette
 
@@ -40,7 +40,7 @@ def import_embree() -> tuple[ModuleType, ModuleType]:
 class Tracer:
     """A scene in Embree."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: RenderScene) -> None:
         self.scene, self.palette = scene, Palette(scene.materials)
         # Normal and texture coordinates at each triangle's corners.
         self.corners = np.concatenate(
@@ -58,7 +58,7 @@ class Tracer:
         self.embree = rtcore_scene.EmbreeScene()
         mesh_construction.TriangleMesh(self.embree, corners)
 
-    def under(self, scene: Scene) -> "Tracer":
+    def under(self, scene: RenderScene) -> "Tracer":
         """The same shapes with other light and materials, without building them again."""
         other = copy(self)
         other.scene, other.palette = scene, Palette(scene.materials)
@@ -155,7 +155,7 @@ def shade(
 ) -> tuple[Array, Hits]:
     """Linear colour seen along each ray, and the surface it hits.
 
-    Soft light wants a direction for each ray (see `light_up`), and the size of the image that they
+    Soft light needs a direction for each ray (see `light_up`), and the size of the image that they
     make up: it is sampled with one ray a pixel, and then averaged along each surface.
     """
     scene, hits = tracer.scene, tracer.hits(start, ray)
@@ -196,7 +196,7 @@ def smooth(light: Array, hits: Hits, size: tuple[int, int]) -> Array:
     return smoothed
 
 
-def sky_colour(scene: Scene, ray: Array) -> Array:
+def sky_colour(scene: RenderScene, ray: Array) -> Array:
     """Paler towards the horizon."""
     up = unit(ray)[:, 2:].clip(0, 1)
     pale = np.array(scene.sky) * 0.6 + 0.4 * np.mean(scene.sky)
@@ -204,7 +204,7 @@ def sky_colour(scene: Scene, ray: Array) -> Array:
 
 
 def trace(
-    tracer: Tracer, camera: Camera, size: tuple[int, int], rng: np.random.Generator
+    tracer: Tracer, camera: RenderCamera, size: tuple[int, int], rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """Linear image, h w 3, and z-depth, h w, infinite where a ray hits nothing.
 

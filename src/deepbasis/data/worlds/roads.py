@@ -12,7 +12,7 @@ import numpy as np
 
 from deepbasis.data.worlds.furniture import Piece, Rng
 from deepbasis.data.worlds.roadside import building, car, hedge, muted, pole, tree
-from deepbasis.data.worlds.scene import Camera, Light, Reach, Scene
+from deepbasis.data.worlds.scene import Light, Reach, RenderCamera, RenderScene
 from deepbasis.data.worlds.solids import Shape, joined, quad, sheet
 from deepbasis.data.worlds.textures import Material
 
@@ -59,8 +59,8 @@ VARIANTS = {
 class Street:
     """A built street: shapes without light, and where its camera drives."""
 
-    scene: Scene
-    camera: Camera
+    scene: RenderScene
+    camera: RenderCamera
     bend: float
 
 
@@ -78,13 +78,13 @@ def kerb(x: float, z: float) -> Shape:
     )
 
 
-def put(scene: Scene, piece: Piece, x: float, y: float, turn: float = 0.0) -> None:
+def put(scene: RenderScene, piece: Piece, x: float, y: float, turn: float = 0.0) -> None:
     """Place a piece in the street."""
     for shape, look in piece:
         scene.add(shape.turned(turn).moved(x, y), look)
 
 
-def lay_ground(scene: Scene, rng: Rng, half: float, walk: float, lanes: int) -> None:
+def lay_ground(scene: RenderScene, rng: Rng, half: float, walk: float, lanes: int) -> None:
     """Road with its markings, kerbs, pavements and what lies beyond."""
     grey = rng.uniform(0.06, 0.16)
     asphalt = Material(
@@ -127,7 +127,7 @@ def lay_ground(scene: Scene, rng: Rng, half: float, walk: float, lanes: int) -> 
         scene.add(joined(bars), white)
 
 
-def line_the_street(scene: Scene, rng: Rng, half: float, walk: float) -> None:
+def line_the_street(scene: RenderScene, rng: Rng, half: float, walk: float) -> None:
     """Houses, trees, hedges, poles and parked cars on both sides."""
     for side in (-1, 1):
         turn = 0.0 if side > 0 else pi
@@ -165,7 +165,7 @@ def line_the_street(scene: Scene, rng: Rng, half: float, walk: float) -> None:
             y += rng.uniform(5.5, 9) if rng.random() < 0.7 else rng.uniform(10, 35)
 
 
-def drive(scene: Scene, rng: Rng, half: float, lanes: int, own: float) -> None:
+def drive(scene: RenderScene, rng: Rng, half: float, lanes: int, own: float) -> None:
     """Moving cars in the lanes; those in front keep their distance."""
     for lane in range(lanes):
         x = -half + (lane + 0.5) * 2 * half / lanes
@@ -179,7 +179,7 @@ def drive(scene: Scene, rng: Rng, half: float, lanes: int, own: float) -> None:
 
 def make_street(rng: Rng) -> Street:
     """Make a street, with a camera on a car."""
-    scene = Scene()
+    scene = RenderScene()
     lanes = int(rng.choice([2, 2, 3, 4]))
     parking = 2.2
     half, walk = lanes * 1.65 + parking * rng.choice([0.5, 1.0]), rng.uniform(1.5, 4)
@@ -199,7 +199,7 @@ def make_street(rng: Rng) -> Street:
     scene.add(hills, Material("leaves", (0.1, 0.14, 0.1), (0.16, 0.2, 0.14), 9.0))
     bend = rng.normal(0, 0.0015)
     scene.shapes = [curve(shape, bend) for shape in scene.shapes]
-    camera = Camera(
+    camera = RenderCamera(
         (own, 0.0, rng.uniform(1.5, 1.8)),
         rng.normal(0, 0.02),
         rng.normal(-0.01, 0.01),
@@ -216,7 +216,7 @@ def curve(shape: Shape, bend: float) -> Shape:
     return Shape(corners, shape.normals, shape.uv)
 
 
-def along(street: Street, camera: Camera, metres: float) -> Camera:
+def along(street: Street, camera: RenderCamera, metres: float) -> RenderCamera:
     """The camera some metres farther down the bent street."""
     x, _, z = camera.position
     bent = street.bend * metres * abs(metres)
@@ -224,7 +224,7 @@ def along(street: Street, camera: Camera, metres: float) -> Camera:
     return replace(camera, position=(x + bent, metres, z), yaw=camera.yaw + heading)
 
 
-def under(street: Street, variant: Variant) -> tuple[Scene, Camera]:
+def under(street: Street, variant: Variant) -> tuple[RenderScene, RenderCamera]:
     """The street in a variant's light and weather, and its camera."""
     level, scene = variant.ambient, street.scene
     tint = np.array(variant.sky) / np.mean(variant.sky)

@@ -27,7 +27,7 @@ def paint(
 
 
 @dataclass(frozen=True)
-class Model:
+class CarModel:
     """A kind of car: length, width and height in metres, and its shape in shares of them."""
 
     length: float
@@ -39,11 +39,11 @@ class Model:
     """From its foot at the back over the roof to its foot in front, in half lengths."""
 
 
-MODELS = (
-    Model(4.0, 1.75, 1.5, 0.52, (-0.92, -0.75, 0.05, 0.4)),  # hatchback
-    Model(4.6, 1.8, 1.42, 0.52, (-0.7, -0.4, 0.1, 0.45)),  # saloon
-    Model(5.2, 1.95, 2.2, 0.42, (-0.99, -0.97, 0.55, 0.75)),  # van
-    Model(8.0, 2.4, 3.2, 0.42, (-1.0, -1.0, 0.6, 0.65)),  # lorry
+CAR_MODELS = (
+    CarModel(4.0, 1.75, 1.5, 0.52, (-0.92, -0.75, 0.05, 0.4)),  # hatchback
+    CarModel(4.6, 1.8, 1.42, 0.52, (-0.7, -0.4, 0.1, 0.45)),  # saloon
+    CarModel(5.2, 1.95, 2.2, 0.42, (-0.99, -0.97, 0.55, 0.75)),  # van
+    CarModel(8.0, 2.4, 3.2, 0.42, (-1.0, -1.0, 0.6, 0.65)),  # lorry
 )
 HOW_OFTEN = (0.4, 0.35, 0.18, 0.07)
 GLASS = Material("plain", (0.03, 0.035, 0.04), gloss=0.9)
@@ -51,7 +51,7 @@ GLASS = Material("plain", (0.03, 0.035, 0.04), gloss=0.9)
 
 def car(rng: Rng) -> Piece:
     """One of a few models, along y, its front ahead."""
-    model = MODELS[int(rng.choice(len(MODELS), p=HOW_OFTEN))]
+    model = CAR_MODELS[int(rng.choice(len(CAR_MODELS), p=HOW_OFTEN))]
     size = rng.uniform(0.92, 1.08, 3)
     length, width, height = size * [model.length, model.width, model.height]
     half, waist = length / 2, model.waist * height

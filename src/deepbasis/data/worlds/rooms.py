@@ -4,8 +4,8 @@
 import numpy as np
 
 from deepbasis.data.worlds import furniture
-from deepbasis.data.worlds.furniture import Item, Rng, material, wood
-from deepbasis.data.worlds.scene import Camera, Light, Reach
+from deepbasis.data.worlds.furniture import Prop, Rng, material, wood
+from deepbasis.data.worlds.scene import Light, Reach, RenderCamera
 from deepbasis.data.worlds.solids import box, cylinder
 from deepbasis.data.worlds.textures import Material
 from deepbasis.data.worlds.walls import Room, make_shell, to_wall
@@ -34,7 +34,7 @@ def furnish(room: Room, rng: Rng) -> None:
         )
 
 
-def stand(room: Room, item: Item, side: int | None, rng: Rng) -> None:
+def stand(room: Room, item: Prop, side: int | None, rng: Rng) -> None:
     """Place a piece with its back to a wall, or anywhere; give up after ten tries."""
     for _ in range(10):
         turn = (
@@ -57,7 +57,7 @@ def stand(room: Room, item: Item, side: int | None, rng: Rng) -> None:
             return
 
 
-def load(room: Room, item: Item, at: tuple[float, float], turn: float, rng: Rng) -> None:
+def load(room: Room, item: Prop, at: tuple[float, float], turn: float, rng: Rng) -> None:
     """Place objects on top of a piece."""
     assert item.top is not None
     things = [furniture.clutter(rng) for _ in range(int(rng.integers(0, 7)))]
@@ -113,14 +113,14 @@ def make_room(rng: Rng) -> Room:
     return room
 
 
-def hold_camera(room: Room, rng: Rng) -> Camera:
+def hold_camera(room: Room, rng: Rng) -> RenderCamera:
     """A hand-held camera near the edge of the room, looking across it."""
     x, y = rng.uniform(0.12, 0.88) * room.width, rng.uniform(0.1, 0.35) * room.depth
     if rng.random() < 0.5:
         y = room.depth - y
     target = np.array([rng.uniform(0.2, 0.8) * room.width, rng.uniform(0.3, 0.7) * room.depth])
     yaw = np.arctan2(*(np.array([x, y]) - target) * [1, -1]) + rng.normal(0, 0.25)
-    return Camera(
+    return RenderCamera(
         (x, y, rng.uniform(0.9, 1.75)),
         yaw,
         rng.uniform(-0.5, 0.08),

@@ -29,7 +29,7 @@ class Light:
 
 
 @dataclass(frozen=True)
-class Camera:
+class RenderCamera:
     """A pinhole camera; angles in radians: yaw to the left, pitch upward, roll clockwise."""
 
     position: tuple[float, float, float]
@@ -61,7 +61,7 @@ class Camera:
 
 
 @dataclass
-class Scene:
+class RenderScene:
     """Shapes with their materials, and the light."""
 
     shapes: list[Shape] = field(default_factory=list)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from deepbasis.data.worlds import furniture
-from deepbasis.data.worlds.furniture import Item, Rng, colour, material, wood
-from deepbasis.data.worlds.scene import Light, Scene
+from deepbasis.data.worlds.furniture import Prop, Rng, colour, material, wood
+from deepbasis.data.worlds.scene import Light, RenderScene
 from deepbasis.data.worlds.solids import Shape, box, cylinder, joined, quad, sheet
 from deepbasis.data.worlds.textures import Material
 
@@ -22,7 +22,7 @@ class Room:
     width: float
     depth: float
     height: float
-    scene: Scene = field(default_factory=Scene)
+    scene: RenderScene = field(default_factory=RenderScene)
     taken: list[tuple[float, float, float, float]] = field(default_factory=list)
     """Footprints that are in use: x and y from, x and y to."""
     openings: list[tuple[int, float, float]] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Room:
         inside = a > 0 and b > 0 and c < self.width and e < self.depth
         return inside and all(c < p or a > r or e < q or b > s for p, q, r, s in self.taken)
 
-    def place(self, item: Item, x: float, y: float, turn: float, z: float = 0.0) -> None:
+    def place(self, item: Prop, x: float, y: float, turn: float, z: float = 0.0) -> None:
         """Place a piece."""
         for shape, look in item.piece:
             self.scene.add(shape.turned(turn).moved(x, y, z), look)

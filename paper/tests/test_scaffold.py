@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.interpolate import LinearNDInterpolator
 from scipy.spatial import ConvexHull, Delaunay
 
-from deepbasis.scaffold import scaffold
+from deepbasis_paper.scaffold import scaffold
 
 SIZE = (48, 64)
 
