@@ -5,7 +5,7 @@
 
 On regions that are flat in the ground truth, for each pattern of points:
 
-- roughness: mean angle between the predicted surface normal and its mean over 7 x 7 pixels, degrees;
+- roughness: mean angle between the predicted normal and its mean over 7 x 7 pixels, in degrees;
 - imprint in depth: curvature of log depth at the points, relative to pixels two or more away;
 - imprint in std: log std two or more pixels away, less that at the points' eight neighbours,
   relative to the spread of log std;

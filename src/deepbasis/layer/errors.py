@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import Any, Literal
 
 import torch
@@ -47,13 +48,12 @@ class Observed:
 
     def split(self, sizes: Sequence[int]) -> "list[Observed]":
         """The same images, each with a part of the points; bases are read once for all parts."""
-        names = ("u", "v", "z", "weight")
-        columns = zip(
-            *(getattr(self.points, name).split(list(sizes), 1) for name in names), strict=True
-        )
-        parts = [replace(self, points=Points(*part)) for part in columns]
-        for part, phi in zip(parts, self.phi.split(list(sizes), 1), strict=True):
-            vars(part)["phi"] = phi
+        parts = []
+        for start, stop in pairwise(accumulate(sizes, initial=0)):
+            points, some = self.points, slice(start, stop)
+            columns = (x[:, some] for x in (points.u, points.v, points.z, points.weight))
+            parts.append(replace(self, points=Points(*columns)))
+            vars(parts[-1])["phi"] = self.phi[:, some]
         return parts
 
     def reweighted(self, weight: Float[Tensor, "b n"]) -> "Observed":

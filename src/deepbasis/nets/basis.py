@@ -75,8 +75,11 @@ class KernelHead(nn.Module):
     @property
     def learned(self) -> Kernel:
         """The same as numbers."""
-        length = math.exp(self.log_length)
-        return Kernel(length, length, math.exp(self.log_nugget), 1.5)
+        length, nugget = (
+            float(self.log_length.detach().exp()),
+            float(self.log_nugget.detach().exp()),
+        )
+        return Kernel(length, length, nugget, 1.5)
 
 
 class BasisNet(nn.Module):

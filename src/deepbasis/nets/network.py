@@ -120,8 +120,8 @@ class Network(DepthNetwork):
         z, known = to_target(item)
         sets = [Points.from_maps(item.sparse)]
         if kernel_weight:
-            between = unmeasured(item.depth, item.measured)
-            sets += [Points.from_maps(item.measured), Points.from_maps(between)]
+            asked = unmeasured(item.depth, item.measured)
+            sets += [Points.from_maps(item.measured), Points.from_maps(asked)]
         together = self._observe(item, mixed_precision, Points.join(sets))
         observed, *others = together.split([len(points) for points in sets])
         post = self.fit.fit_ml(observed)
@@ -142,7 +142,9 @@ class Network(DepthNetwork):
             head = self.bases.head
             if head is None:
                 raise ValueError("this network has no embedding, so its kernel cannot be learned")
-            loss = loss + kernel_weight * kriging_loss(*others, head.kernel, self.fit.prior.value)
+            measured, between = others
+            kriged = kriging_loss(measured, between, head.kernel, self.fit.prior.value)
+            loss = loss + kernel_weight * kriged
         return loss
 
     def predict_in_training(self, item: Batch) -> Float[Tensor, "b 1 h w"]:
