@@ -147,8 +147,11 @@ class Points:
     @classmethod
     def join(cls, sets: Sequence["Points"]) -> "Points":
         """Several sets of points of the same images, one after the other; without their sigma."""
-        names = ("u", "v", "z", "weight")
-        return cls(*(torch.cat([getattr(one, name) for one in sets], -1) for name in names))
+
+        def joined(name: str) -> Tensor:
+            return torch.cat([getattr(one, name) for one in sets], -1)
+
+        return cls(joined("u"), joined("v"), joined("z"), joined("weight"))
 
     @classmethod
     def pad(cls, images: Sequence["Points"]) -> "Points":

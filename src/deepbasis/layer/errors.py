@@ -50,9 +50,9 @@ class Observed:
         """The same images, each with a part of the points; bases are read once for all parts."""
         parts = []
         for start, stop in pairwise(accumulate(sizes, initial=0)):
-            points, some = self.points, slice(start, stop)
-            columns = (x[:, some] for x in (points.u, points.v, points.z, points.weight))
-            parts.append(replace(self, points=Points(*columns)))
+            p, some = self.points, slice(start, stop)
+            points = Points(p.u[:, some], p.v[:, some], p.z[:, some], p.weight[:, some])
+            parts.append(replace(self, points=points))
             vars(parts[-1])["phi"] = self.phi[:, some]
         return parts
 
