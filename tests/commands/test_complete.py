@@ -278,6 +278,7 @@ BAD = [
     ("--sparse small.npy", "small.npy is 16 x 96 pixels (height x width), but the image wall.png"),
     ("--sparse map.png --depth-scale 1", "which looks like millimetres read as metres"),
     ("--sparse thousands.csv", "which looks like millimetres read as metres"),
+    ("--sparse sigma.csv", "sigma.csv: the sigma of all 400 points is NaN or infinite"),
     ("--sparse map.npy --max-depth 1", "map.npy: all 400 points are beyond the largest depth, 1 m"),
     ("--sparse cloud.ply", "cloud.ply is a point cloud, so the camera must be known"),
     ("--sparse behind.ply --intrinsics camera.txt", "400 are behind the camera; check that"),
@@ -293,6 +294,7 @@ def test_bad_input_is_one_sentence_and_writes_nothing(complete, capsys, words, m
     np.save("small.npy", np.load("map.npy")[:16])
     np.save("zero.npy", np.zeros(SIZE))
     np.savetxt("thousands.csv", np.loadtxt("rows.csv") * [1, 1, 1000])
+    np.savetxt("sigma.csv", np.insert(np.loadtxt("rows.csv"), 3, np.nan, axis=1))
     check_refused(complete(words), message, capsys)
 
 

@@ -94,7 +94,11 @@ def load(frame: Frame, settings: Complete) -> Loaded:
             raise ValueError(f"{frame.ground_truth} holds no depth to compare with")
     points = None
     if frame.sparse is not None:
-        points = read_sparse(frame.sparse, frame, image, camera, settings)
+        try:
+            points = read_sparse(frame.sparse, frame, image, camera, settings)
+        except ValueError as error:
+            named = str(frame.sparse) in str(error)
+            raise error if named else ValueError(f"{frame.sparse}: {error}") from error
     return Loaded(frame, image, points, camera, truth)
 
 
@@ -141,10 +145,7 @@ def _project(
     """A cloud as the camera sees it."""
     height, width = size[:2]
     cloud = torch.from_numpy(read_cloud(path))
-    try:
-        points = Points.from_cloud(cloud, camera, pose, (height, width))
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+    points = Points.from_cloud(cloud, camera, pose, (height, width))
     return points if pose is None else remove_occluded(points, (height, width))
 
 
