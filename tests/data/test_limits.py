@@ -116,7 +116,7 @@ def test_a_huge_picture_is_refused_within_little_memory(tmp_path):
 
 @pytest.mark.parametrize("suffix", ["png", "jpg"])
 def test_a_picture_that_claims_more_than_its_file_can_hold_is_refused(tmp_path, suffix):
-    """Pillow would take memory for all of the pixels before it misses them."""
+    """Pillow takes memory for all of the pixels, and makes up those that a JPEG lacks."""
     path = tmp_path / f"a.{suffix}"
     Image.fromarray(np.zeros((24, 32, 3), np.uint8)).save(path)
     content = bytearray(path.read_bytes())
