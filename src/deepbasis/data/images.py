@@ -31,7 +31,7 @@ GREY_RANGE = (0.1, 99.9)
 # A 16-bit grey image is a depth map if this share of its pixels is exactly 0, for no measurement,
 # and almost none lies between 0 and this share of the median: sensors have a least distance,
 # while the dark parts of a photo have values of all sizes.
-DEPTH_ZEROS, DEPTH_GAP = 0.05, 0.02
+DEPTH_ZEROS, DEPTH_GAP = 0.01, 0.02
 # Rounding that floating-point images may have beyond 0 and 1.
 SLACK = 1e-3
 WANTED = (
