@@ -2,6 +2,8 @@
 """`complete` on arrays: one answer whatever the form of the points, and all that it reports."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from PIL import Image
 from scipy import stats
 
 from deepbasis import fit
+from deepbasis.data.packaged import packaged
 from deepbasis.layer import CalibrationRow
 from deepbasis.model import load
 from deepbasis.nets import Architecture
@@ -17,7 +20,7 @@ from deepbasis.points import Points
 from models import NOISE, make_model
 from refusals import refusals
 
-SIZE = (32, 48)
+SIZE = (64, 96)
 
 
 @pytest.fixture(params=["independent", "correlated"])
@@ -114,7 +117,7 @@ def test_every_form_of_the_same_points_gives_the_same_bits(model, image, rows):
         "other order": rows[::-1],
         "lists": rows.tolist(),
         "points": Points.from_rows(rows),
-        "with others": np.concatenate([none, behind, rows, [[-1, 0, 2], [48, 0, 2], [0, 32, 2]]]),
+        "with others": np.concatenate([none, behind, rows, [[-1, 0, 2], [96, 0, 2], [0, 64, 2]]]),
         "again": expected.points,
     }
     for name, form in forms.items():
@@ -274,9 +277,51 @@ def test_what_was_decided_is_told(image, rows):
 def test_millimetres_for_metres_are_doubted_with_the_evidence(model, image, rows):
     out = model.complete(image, rows * [1, 1, 1000])
     assert len(out.warnings) == 1
-    assert "where the model expects 3 m from the image alone, a factor of 1e+03" in out.warnings[0]
+    factor = 1000 * np.quantile(rows[:, 2], 0.5, method="lower") / 3
+    expected = f"where the model expects 3 m from the image alone, a factor of {factor:.3g}"
+    assert expected in out.warnings[0]
     assert "millimetres or centimetres read as metres" in out.warnings[0]
     assert "a wrong scale" in model.complete(image, rows / [1, 1, 1000]).warnings[0]
+
+
+@pytest.mark.parametrize("world", ["rooms", "roads"])
+@pytest.mark.parametrize("name", ["indoor", "outdoor", "open"])
+def test_bundled_models_doubt_other_units_than_metres(name, world):
+    frame = packaged(world)[0]
+    rows = Points.from_map(frame.depth[0]).rows[::500]
+    scene = load(name).prepare(frame.image)
+    assert not scene.complete(rows).warnings
+    for factor, said in ((1000, "millimetres or centimetres read"), (0.001, "a wrong scale")):
+        (warning,) = scene.complete(rows * [1, 1, factor]).warnings
+        assert said in warning
+
+
+def test_printing_a_result_is_one_line(model, image, rows):
+    out = model.complete(image, np.concatenate([rows, [[99, 5, 3.0]]]))
+    assert repr(out) == str(out)
+    assert "\n" not in repr(out)
+    assert repr(out).startswith("Completion(64 x 96 pixels (height x width), depth 2.")
+    assert f"median std {np.median(out.std):.2g} m, 80 points, 1 outside the image)" in repr(out)
+    assert "warning: there are no points" in repr(model.complete(image))
+
+
+def test_too_little_memory_is_one_sentence():
+    """In a process of its own, which may take 300 MB more than the model."""
+    program = (
+        "import resource, numpy as np, torch; from deepbasis import load\n"
+        "torch.set_num_threads(1)\n"
+        "model = load('indoor'); model.complete(np.zeros((64, 64, 3), np.uint8))\n"
+        "size = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (size + 300_000_000,) * 2)\n"
+        "try: model.complete(np.zeros((3000, 4000, 3), np.uint8))\n"
+        "except ValueError as error: print(error)"
+    )
+    words = [sys.executable, "-c", program]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout == (
+        "the network on an image of 3000 x 4000 pixels (height x width) needs more memory than "
+        "there is\n"
+    )
 
 
 def test_rescaled_error_bars_leave_the_depth(model, image, rows):
@@ -369,7 +414,9 @@ def test_extreme_depths_among_the_points_leave_finite_answers(model, image, rows
 
 def test_a_small_image_and_points_outside_are_doubted(image, rows):
     model = make_model()
-    assert "the network needs about 32 x 32" in model.complete(image[:20], None).warnings[0]
+    for small in (image[:63], image[:, :63]):
+        warning = model.complete(small).warnings[0]
+        assert "below 64 x 64 the network tells nothing" in warning
     wrong = np.concatenate([rows[:60], rows[:20] + np.array([100, 0, 0])])
     assert not model.complete(image, wrong).warnings  # a quarter, and not more
     said = model.complete(image, np.concatenate([wrong, [[99, 5, 3.0]]])).warnings

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from deepbasis.data.images import ImageLike, to_pixels
-from deepbasis.data.limits import reading
+from deepbasis.data.limits import in_memory, reading
 from deepbasis.data.tensors import load_tensors, save_tensors
 from deepbasis.layer import Errors, Fitted, Observed, Prediction, Pyramid
 from deepbasis.nets import Architecture, Features, Network
@@ -68,8 +68,9 @@ class Scene:
             raise ValueError(f"`max_depth` is {max_depth}; pass a positive depth in metres")
         limit = math.inf if max_depth is None else max_depth
         used = to_points(points, self.pyramid.size).inside(self.pyramid.size, limit)
-        fitted = self.fit(used, errors=errors, huber=huber)
-        return Completion.of(fitted.prediction, used, fitted)
+        with in_memory(f"the fit of {len(used)} points to this image"):
+            fitted = self.fit(used, errors=errors, huber=huber)
+            return Completion.of(fitted.prediction, used, fitted)
 
     def fit(
         self, points: Points, *, errors: Errors | None = None, huber: float | None = None
@@ -104,10 +105,12 @@ class Completer(nn.Module):
     @torch.no_grad()
     def prepare(self, image: ImageLike) -> Scene:
         """Run the network on an image, once; the scene is then completed from any points."""
-        pixels = to_pixels(image).to(next(self.parameters()).device)
-        features = self.network.bases(pixels)
-        pyramid = Pyramid(features.bases, (pixels.shape[2], pixels.shape[3]))
-        return Scene(self.network, pixels, features, pyramid)
+        pixels = to_pixels(image)
+        height, width = pixels.shape[2:]
+        with in_memory(f"the network on an image of {height} x {width} pixels (height x width)"):
+            pixels = pixels.to(next(self.parameters()).device)
+            features = self.network.bases(pixels)
+            return Scene(self.network, pixels, features, Pyramid(features.bases, (height, width)))
 
     @overload
     def complete(
@@ -183,7 +186,7 @@ class Completer(nn.Module):
         if header.get("format") == 2:
             with reading(path, "a model of version 0.1"):
                 tensors, header = migrate_format_2(tensors, header)
-        if header.get("format") != FORMAT or "architecture" not in header:
+        if header.get("format") != FORMAT:
             raise ValueError(
                 f"{path} is not a model of this version of deepbasis: its format is "
                 f"{header.get('format')!r}, and this version reads {FORMAT}"

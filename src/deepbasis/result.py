@@ -2,7 +2,7 @@
 """Completion: depth at every pixel with its error bar, and what was decided on the way."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -20,9 +20,12 @@ from deepbasis.shapes import Float
 OUTLIERS, OUTLIER_RANGE = 0.01, math.log(1000)
 # Points this many times deeper or nearer than the model expects are probably in another unit.
 UNIT_FACTOR = 20.0
-# Share of points outside the image from which something is wrong, and the smallest side of an image
-# at which the coarsest features of the network still see it: their stride is 32 pixels.
-MANY_OUTSIDE, SMALLEST_IMAGE = 0.25, 32
+# Share of points outside the image from which something is wrong.
+MANY_OUTSIDE = 0.25
+# Side of an image in pixels below which the network tells little. On the packaged rooms, reduced
+# to 56 rows, depth from the image alone is worse than a constant with the model `indoor`, whose
+# 90 % intervals contain 63 %. With 50 points, intervals keep their coverage at any size.
+SMALLEST_IMAGE = 64
 NO_POINTS = "there are no points: the depth is what the model expects from the image alone"
 
 
@@ -57,7 +60,7 @@ class Completion:
     warnings: tuple[str, ...] = ()
     error_distribution: latent.ErrorDistribution = latent.LAPLACE
     """Distribution of the latent around its mean."""
-    fitted: Fitted | None = field(default=None, repr=False)
+    fitted: Fitted | None = None
     """The fit of a batch of one image."""
 
     @classmethod
@@ -74,6 +77,15 @@ class Completion:
             here.mean.numpy(), here.var.numpy(), points.rows, points.dropped, tuple(warnings),
             distribution, fitted,
         )  # fmt: skip
+
+    def __repr__(self) -> str:
+        height, width = self.latent_mean.shape
+        low, high = self.depth.min(), self.depth.max()
+        said = [f"{height} x {width} pixels (height x width)", f"depth {low:.3g} to {high:.3g} m"]
+        said += [f"median std {np.median(self.std):.2g} m", f"{len(self.points)} points"]
+        said += [f"{count} {why}" for why, count in self.dropped.items()]
+        said += [f"warning: {warning}" for warning in self.warnings]
+        return f"Completion({', '.join(said)})"
 
     @property
     def depth(self) -> Float[np.ndarray, "h w"]:
@@ -141,12 +153,12 @@ class Completion:
 
 
 def _doubt_size(size: tuple[int, ...]) -> list[str]:
-    """A warning if the image is too small for the network to make sense of it."""
+    """A warning if the image is too small for the network."""
     if min(size) >= SMALLEST_IMAGE:
         return []
     return [
-        f"the image is {size[0]} x {size[1]} pixels (height x width); the network needs about "
-        f"{SMALLEST_IMAGE} x {SMALLEST_IMAGE} to make sense of a scene"
+        f"the image is {size[0]} x {size[1]} pixels (height x width); below {SMALLEST_IMAGE} x "
+        f"{SMALLEST_IMAGE} the network tells little, and depth relies on the points alone"
     ]
 
 

@@ -25,8 +25,8 @@ from deepbasis.data.formats import (
 from deepbasis.data.images import read_image
 from models import make_model
 
-SIZE = (32, 48)
-CAMERA = (40.0, 40.0, 23.5, 15.5)
+SIZE = (64, 96)
+CAMERA = (80.0, 80.0, 47.5, 31.5)
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def test_what_is_written_reads_back(complete, tmp_path, capsys):
         np.testing.assert_allclose(rounded, exact, atol=0.51 / scale)
     depth, std = (np.load(out / f"wall-{kind}.npy") for kind in ("depth", "std"))
     v, u = np.indices(SIZE)
-    xyz = np.stack([(u - 23.5) / 40 * depth, (v - 15.5) / 40 * depth, depth], -1).reshape(-1, 3)
+    xyz = np.stack([(u - 47.5) / 80 * depth, (v - 31.5) / 80 * depth, depth], -1).reshape(-1, 3)
     np.testing.assert_allclose(read_cloud(out / "wall.ply"), xyz, rtol=1e-6)
     cloud = trimesh.load(out / "wall.ply")
     np.testing.assert_allclose(cloud.vertices, xyz, rtol=1e-6)
@@ -275,15 +275,16 @@ BAD = [
     ("--sparse map.npy --huber inf", "--huber inf is not a positive number of standard deviations"),
     ("--sparse nothing.npy", "there is no file nothing.npy"),
     ("--sparse map.png", "map.png holds integers, and the file does not say their unit: read as"),
-    ("--sparse small.npy", "small.npy is 16 x 48 pixels (height x width), but the image wall.png"),
+    ("--sparse small.npy", "small.npy is 16 x 96 pixels (height x width), but the image wall.png"),
     ("--sparse map.png --depth-scale 1", "which looks like millimetres read as metres"),
     ("--sparse thousands.csv", "which looks like millimetres read as metres"),
+    ("--sparse sigma.csv", "sigma.csv: the sigma of all 400 points is NaN or infinite"),
     ("--sparse map.npy --max-depth 1", "map.npy: all 400 points are beyond the largest depth, 1 m"),
     ("--sparse cloud.ply", "cloud.ply is a point cloud, so the camera must be known"),
     ("--sparse behind.ply --intrinsics camera.txt", "400 are behind the camera; check that"),
     ("--sparse map.npy --intrinsics wall.png", "does not hold the numbers of a camera"),
     ("--sparse map.npy --device warp", "--device warp cannot be used here"),
-    ("--sparse map.npy --ground-truth small.npy", "small.npy is 16 x 48 pixels"),
+    ("--sparse map.npy --ground-truth small.npy", "small.npy is 16 x 96 pixels"),
     ("--sparse map.npy --ground-truth zero.npy", "zero.npy holds no depth to compare with"),
 ]
 
@@ -293,6 +294,7 @@ def test_bad_input_is_one_sentence_and_writes_nothing(complete, capsys, words, m
     np.save("small.npy", np.load("map.npy")[:16])
     np.save("zero.npy", np.zeros(SIZE))
     np.savetxt("thousands.csv", np.loadtxt("rows.csv") * [1, 1, 1000])
+    np.savetxt("sigma.csv", np.insert(np.loadtxt("rows.csv"), 3, np.nan, axis=1))
     check_refused(complete(words), message, capsys)
 
 
@@ -330,9 +332,9 @@ def test_a_bad_image_model_or_folder_is_one_sentence_too(complete, monkeypatch, 
     refused = complete("--sparse map.npy", image="more")
     check_refused(refused, "--sparse map.npy is one file for 2 images; pass a folder", capsys)
     (tmp_path / "lidar").mkdir()
-    shutil.copy("map.npy", "lidar/wall.npy")
+    shutil.copy("map.npy", "lidar/points.npy")
     refused = complete("--sparse lidar", image="more")
-    check_refused(refused, "lidar holds 1 files, but none named 'other'", capsys)
+    check_refused(refused, "lidar holds 1 files, but none is named like an image", capsys)
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused(complete, monkeypatch, capsys):

@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 
 from deepbasis.cli import main
+from deepbasis.data.files import atomic_write
 from deepbasis.data.formats import write_depth_png, write_image
 from models import make_model
 from waiting import LIMIT, wait_for
 
-SIZE = (32, 48)
+SIZE = (64, 96)
 NAMES = ("a", "b", "c")
 
 
@@ -112,6 +113,38 @@ def test_bad_points_and_lost_files_fail_alone(complete, sparse):
     assert (code, completed(out)) == (1, ["a", "c"])
     assert "deepbasis: b failed: " in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("option", ["--ground-truth", "--intrinsics", "--sparse"])
+def test_a_missing_file_of_one_frame_fails_alone(complete, option):
+    Path("other").mkdir()
+    for name in ("a", "c"):
+        np.save(f"other/{name}.npy", np.full(SIZE, 3.0, np.float32))
+        Path(f"other/{name}.txt").write_text("40 40 23.5 15.5")
+    suffix = ".npy" if option == "--intrinsics" else ".txt"
+    for path in Path("other").glob(f"*{suffix}"):
+        path.unlink()
+    code, out, err = complete(sparse=f"{option} other")
+    assert (code, completed(out)) == (1, ["a", "c"])
+    assert f"deepbasis: b failed: {option} other holds no file named 'b'\n" in err
+    for path in Path("other").iterdir():
+        path.rename(path.with_stem(f"{path.stem}-depth"))
+    code, out, err = complete(sparse=f"{option} other")
+    assert (code, out) == (2, "")
+    assert "holds 2 files, but none is named like an image: 'a-depth' is not 'a'" in err
+
+
+def test_the_folder_above_the_images_is_recognised(complete):
+    code, _, err = complete(image=".", sparse="")
+    assert code == 2
+    assert err.endswith(".png; did you mean lidar or rgb?\n")
+
+
+def test_points_in_place_of_the_image_are_recognised(complete):
+    np.savetxt("rows.csv", [[1, 2, 3.0]])
+    code, _, err = complete(image="rows.csv", sparse="")
+    assert code == 2
+    assert err.startswith("deepbasis: rows.csv is not a picture: .csv files hold depth or points;")
 
 
 def test_one_image_that_fails_is_a_mistake(complete):
@@ -306,7 +339,9 @@ def test_points_outside_the_image_are_doubted(complete):
     rows = [[i, i % 30, 3.0] for i in range(40)] + [[i + 100, 5, 3.0] for i in range(20)]
     np.savetxt("rows.csv", rows)
     err = complete(image="rgb/a.png", sparse="--sparse rows.csv")[2]
-    assert "20 of 60 points fall outside the image; check the order of u" in err
+    assert err.startswith(
+        "warning: a: 20 of 60 points fall outside the image; check the order of u"
+    )
 
 
 # What is stopped
@@ -373,6 +408,15 @@ def test_a_killed_run_is_resumed_and_its_parts_are_removed(many, model, complete
     assert [path.name for path in Path("out").glob(".*.part")] == [".other.npy.0123abcd.part"]
     for path, content in before.items():
         assert path.read_bytes() == content
+
+
+def test_a_second_run_leaves_the_files_that_a_live_one_is_writing(complete):
+    Path("out").mkdir()
+    with atomic_write(Path("out/a-depth.npy")) as file:
+        assert complete()[0] == 0
+        file.write(b"written by the first")
+    assert Path("out/a-depth.npy").read_bytes() == b"written by the first"
+    assert not list(Path("out").glob(".*.part"))
 
 
 def test_a_bar_shows_the_time_left_in_a_terminal_only(many, model):

@@ -78,6 +78,33 @@ def test_grey_of_16_bits_uses_its_range(tmp_path):
     assert (to_rgb(np.full((4, 5), 7, np.uint16)) == 0).all()  # a constant has no range
 
 
+def test_depth_in_place_of_the_photo_is_refused(tmp_path):
+    """Zeros and a gap above them are what measurements have and dark photos have not."""
+    depth = np.linspace(500, 5000, 48 * 64).reshape(48, 64).astype(np.uint16)
+    depth[::3] = 0
+    Image.fromarray(depth).save(tmp_path / "d.png")
+    for image in (depth, tmp_path / "d.png"):
+        with pytest.raises(ValueError, match="16-bit grey with 33% zeros, like a depth map"):
+            to_rgb(image)
+    noise = np.random.default_rng(0).normal(50, 100, (48, 64))
+    dark = noise.clip(0).astype(np.uint16)
+    assert (dark == 0).mean() > 0.2
+    assert to_rgb(dark).max() == 255
+    hot = np.where(depth == depth[1, 0], 0, 30_000 + depth)  # a few dead pixels
+    hot[::3] = 30_000
+    assert to_rgb(hot.astype(np.uint16)).max() == 255
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "pfm", "csv", "txt", "ply", "pcd", "bin", "xyz"])
+def test_points_in_place_of_the_photo_are_recognised(tmp_path, suffix):
+    path = tmp_path / f"a.{suffix}"
+    path.write_bytes(b"1 2 3")
+    with pytest.raises(
+        ValueError, match=rf"a\.{suffix} is not a picture: \.{suffix} files hold dep"
+    ):
+        to_rgb(path)
+
+
 @pytest.mark.parametrize(
     ("image", "said"),
     [

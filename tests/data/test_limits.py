@@ -114,6 +114,33 @@ def test_a_huge_picture_is_refused_within_little_memory(tmp_path):
     assert "holds 169 million pixels, more than the limit of 100 million; set DEEP" in done.stdout
 
 
+@pytest.mark.parametrize("suffix", ["png", "jpg"])
+def test_a_picture_that_claims_more_than_its_file_can_hold_is_refused(tmp_path, suffix):
+    """Pillow takes memory for all of the pixels, and makes up those that a JPEG lacks."""
+    path = tmp_path / f"a.{suffix}"
+    Image.fromarray(np.zeros((24, 32, 3), np.uint8)).save(path)
+    content = bytearray(path.read_bytes())
+    if suffix == "png":
+        content[16:24] = struct.pack(">II", 9000, 9000)
+        content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
+    else:
+        at = content.index(b"\xff\xc0") + 5
+        content[at : at + 4] = struct.pack(">HH", 9000, 9000)
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"it claims 9000 x 9000 pixels .*: it is damaged"):
+        images.read_image(path)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "RGB", "I;16"])
+def test_a_picture_that_compresses_well_is_read(tmp_path, mode):
+    Image.new(mode, (4000, 3000)).save(tmp_path / "a.png", optimize=True)
+    assert images.read_image(tmp_path / "a.png").shape == (3000, 4000, 3)
+    if mode != "I;16":
+        flat = Image.new(mode, (4000, 3000))
+        flat.save(tmp_path / "a.jpg", quality=1, optimize=True, progressive=True)
+        assert images.read_image(tmp_path / "a.jpg").shape == (3000, 4000, 3)
+
+
 def test_the_limit_can_be_moved(tmp_path, monkeypatch):
     np.save(tmp_path / "a.npy", np.ones((30, 50)))
     monkeypatch.setenv(VARIABLE, "0.001")
@@ -182,6 +209,8 @@ HEADER = {"format": 3, "architecture": {}, "training": {}, "split": {}, "metrics
         HEADER | {"training": 7},
         {key: value for key, value in HEADER.items() if key != "metrics"},
         {"format": 2},
+        HEADER | {"architecture": {"width": 100_000}},
+        HEADER | {"architecture": {"copies": 100_000}},
         {"format": 2, "architecture": {"method": "bdbf"}},
     ],
     ids=str,

@@ -3,8 +3,9 @@
 
 import os
 import secrets
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,11 +14,16 @@ PICTURES = (".jpg", ".jpeg", ".png")
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing that gets its name only when it is complete."""
+    """Open a file for writing that gets its name only when it is complete.
+
+    Until then it is locked, so that `remove_abandoned` knows that somebody is writing it.
+    """
     find_folder(path.parent, "make it first")
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with part.open("wb") as file:
+            with suppress(OSError):  # some file systems have no locks
+                _lock(file)
             yield file
             file.flush()
             os.fsync(file.fileno())  # otherwise a power cut could leave an empty file
@@ -26,6 +32,27 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         raise OSError(f"cannot write {path} ({error.strerror or error})") from error
     finally:
         part.unlink(missing_ok=True)
+
+
+def remove_abandoned(paths: Sequence[Path]) -> None:
+    """Remove what processes that were killed have left of files; others may be writing them."""
+    names = {path.name for path in paths}
+    for folder in {path.parent for path in paths}:
+        for part in folder.glob(".*.part"):
+            if part.name[1:].rsplit(".", 2)[0] not in names:
+                continue
+            with suppress(OSError):
+                with part.open("rb") as file:
+                    _lock(file)
+                part.unlink()
+
+
+def _lock(file: BinaryIO) -> None:
+    """Lock a file until it is closed or the process ends; an OSError if another has locked it."""
+    if sys.platform != "win32":  # there, nobody can remove an open file
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def find_file(path: Path, hint: str = "check its name") -> Path:

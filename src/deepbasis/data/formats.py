@@ -39,6 +39,9 @@ JPEG_QUALITY = 95
 # If half of the depths are larger than this, they are probably not in metres.
 FAR_M = 200.0
 DEPTHS = (".png", ".tif", ".tiff", ".npy", ".npz", ".pfm")
+# Files that claim this many bytes of pixels for each of theirs are damaged: deflate unpacks a byte
+# to at most 1032, JPEG to about 1400.
+MOST_UNPACKED = 4096
 # Held while Pillow's own limit, which is a global variable, is not in force.
 _OPENING = threading.Lock()
 
@@ -187,8 +190,21 @@ def open_picture(path: Path) -> Image.Image:
         warnings.simplefilter("ignore")  # about damaged tags, which are not used
         with _open_without_limit(path) as picture:
             check_count(picture.size[0] * picture.size[1], path, "pixels")
+            _check_picture(picture, path.stat().st_size)
             picture.load()
             return picture
+
+
+def _check_picture(picture: Image.Image, size: int) -> None:
+    """Refuse a damaged header before memory is taken for the pixels that it claims."""
+    width, height = picture.size
+    # One bit is the least that a pixel takes; of one with a palette, Pillow does not tell.
+    pixel = {"1": 1 / 8, "P": 1 / 8}.get(picture.mode, len(picture.getbands()))
+    if picture.format in ("PNG", "JPEG") and width * height * pixel > MOST_UNPACKED * size:
+        raise ValueError(
+            f"it claims {height} x {width} pixels (height x width), more than {size} bytes hold: "
+            "it is damaged"
+        )
 
 
 def _open_without_limit(path: Path) -> Image.Image:

@@ -7,7 +7,8 @@
 
 Grey is repeated, transparency is dropped. Colours of 16 bits are divided by 257. Grey of 16 bits,
 as thermal and machine-vision cameras give it, seldom uses its whole range: the range of its values,
-without the most extreme 0.1 % on either side, becomes 0 to 255. What is ambiguous is refused.
+without the most extreme 0.1 % on either side, becomes 0 to 255. What is ambiguous is refused, and
+16-bit grey that looks like a depth map.
 """
 
 from pathlib import Path
@@ -23,8 +24,14 @@ from deepbasis.shapes import UInt8
 
 ImageLike = str | Path | Image.Image | np.ndarray | Tensor
 CHANNELS = (1, 3, 4)
+# Files of depth and points, which are easily passed in the wrong place.
+NOT_PICTURES = (".npy", ".npz", ".pfm", ".csv", ".txt", ".ply", ".pcd", ".bin", ".xyz")
 # Range of 16-bit grey values that becomes 0 to 255, in per cent of the pixels.
 GREY_RANGE = (0.1, 99.9)
+# A 16-bit grey image is a depth map if this share of its pixels is exactly 0, for no measurement,
+# and almost none lies between 0 and this share of the median: sensors have a least distance,
+# while the dark parts of a photo have values of all sizes.
+DEPTH_ZEROS, DEPTH_GAP = 0.01, 0.02
 # Rounding that floating-point images may have beyond 0 and 1.
 SLACK = 1e-3
 WANTED = (
@@ -36,7 +43,7 @@ WANTED = (
 def to_rgb(image: ImageLike) -> UInt8[np.ndarray, "h w 3"]:
     """An image as RGB, uint8 [height, width, 3]."""
     if isinstance(image, str | Path):
-        image = open_picture(Path(image))
+        image = _open(Path(image))
     values = _to_array(image)
     name = f"{values.dtype} {list(values.shape)}"
     if values.ndim == 2:
@@ -66,6 +73,15 @@ def read_image(path: Path) -> UInt8[np.ndarray, "h w 3"]:
         return to_rgb(path)
     except ValueError as error:
         raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+
+
+def _open(path: Path) -> Image.Image:
+    if path.suffix.lower() in NOT_PICTURES:
+        raise ValueError(
+            f"{path} is not a picture: {path.suffix} files hold depth or points; pass the photo as "
+            "the image, and this file as its points"
+        )
+    return open_picture(path)
 
 
 def _to_array(image: Any) -> np.ndarray:
@@ -110,9 +126,22 @@ def _channels_last(values: np.ndarray, name: str) -> np.ndarray:
 def _from_16_bits(values: np.ndarray) -> np.ndarray:
     if values.shape[2] >= 3:
         return ((values.astype(np.uint32) + 128) // 257).astype(np.uint8)
+    if _looks_like_depth(values):
+        raise ValueError(
+            f"the image is 16-bit grey with {(values == 0).mean():.0%} zeros, like a depth map; "
+            "pass the photo as the image, or convert it to 8 bits if it is one"
+        )
     low, high = np.percentile(values, GREY_RANGE)
     spread = max(high - low, 1.0)
     return ((values - low) / spread * 255).round().clip(0, 255).astype(np.uint8)
+
+
+def _looks_like_depth(values: np.ndarray) -> bool:
+    known = values[values > 0]
+    if known.size == values.size or not known.size:
+        return False
+    gap = np.percentile(known, GREY_RANGE[0]) > DEPTH_GAP * np.median(known)
+    return bool(gap and known.size < (1 - DEPTH_ZEROS) * values.size)
 
 
 def _from_unit_range(values: np.ndarray, name: str) -> np.ndarray:

@@ -14,6 +14,22 @@ LONGEST_REASON = 200
 
 
 @contextmanager
+def in_memory(what: str) -> Iterator[None]:
+    """Turn running out of memory in PyTorch into a ValueError of one sentence."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        # On the CPU, PyTorch has no class for this.
+        if isinstance(error, RuntimeError) and not _is_about_memory(error):
+            raise
+        raise ValueError(f"{what} needs more memory than there is") from error
+
+
+def _is_about_memory(error: RuntimeError) -> bool:
+    return any(words in str(error) for words in ("out of memory", "can't allocate memory"))
+
+
+@contextmanager
 def reading(path: Path, kind: str) -> Iterator[None]:
     """Turn whatever a damaged file makes a library raise into a ValueError of one sentence."""
     try:
@@ -24,6 +40,8 @@ def reading(path: Path, kind: str) -> Iterator[None]:
         raise
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, KeyError):
+            reason = f"{reason} is not in it"
         if len(reason) > LONGEST_REASON + len(str(path)):
             reason = f"{reason[:LONGEST_REASON]}..."
         if reason.startswith(str(path)):

@@ -19,6 +19,8 @@ from deepbasis.points import Points, remove_occluded
 from deepbasis.shapes import Float, UInt8
 
 TABLES = (".csv", ".txt")
+# Folders that a message names.
+LISTED = 3
 # Of these the file does not tell the unit.
 INTEGERS = (".png", ".tif", ".tiff")
 
@@ -31,6 +33,8 @@ class Frame(NamedTuple):
     sparse: Path | None
     intrinsics: Path | None
     ground_truth: Path | None
+    missing: str = ""
+    """What is said of a file that does not exist."""
 
 
 class Loaded(NamedTuple):
@@ -47,7 +51,7 @@ def find_frames(settings: Complete) -> list[Frame]:
     """The frames that images, or folders of them, make with the files named like them."""
     paths: list[Path] = []
     for path in settings.images:
-        found = list_by_stem(path, PICTURES).values() if path.is_dir() else [find_file(path)]
+        found = _pictures(path) if path.is_dir() else [find_file(path)]
         paths.extend(one for one in found if one not in paths)
     by_name = {path.stem: path for path in paths}
     if len(by_name) < len(paths):
@@ -57,14 +61,29 @@ def find_frames(settings: Complete) -> list[Frame]:
     measured = _partners(settings.sparse, names, (*DEPTHS, *TABLES, *CLOUDS), "--sparse")
     truths = _partners(settings.ground_truth, names, DEPTHS, "--ground-truth")
     cameras = _cameras(settings.intrinsics, names)
-    return [
-        Frame(name, by_name[name], measured.get(name), cameras.get(name), truths.get(name))
+    lacking = {
+        name: f"{option} {folder} holds no file named {name!r}"
+        for option, folder, files in (
+            ("--ground-truth", settings.ground_truth, truths),
+            ("--intrinsics", settings.intrinsics, cameras),
+            ("--sparse", settings.sparse, measured),
+        )
         for name in names
-    ]
+        if files and name not in files
+    }
+    return [
+        Frame(
+            name, by_name[name], measured.get(name), cameras.get(name), truths.get(name),
+            lacking.get(name, ""),
+        )
+        for name in names
+    ]  # fmt: skip
 
 
 def load(frame: Frame, settings: Complete) -> Loaded:
     """Read all files of a frame."""
+    if frame.missing:
+        raise ValueError(frame.missing)
     image = read_image(frame.image)
     camera = None if frame.intrinsics is None else read_intrinsics(frame.intrinsics)
     truth = None
@@ -75,7 +94,11 @@ def load(frame: Frame, settings: Complete) -> Loaded:
             raise ValueError(f"{frame.ground_truth} holds no depth to compare with")
     points = None
     if frame.sparse is not None:
-        points = read_sparse(frame.sparse, frame, image, camera, settings)
+        try:
+            points = read_sparse(frame.sparse, frame, image, camera, settings)
+        except ValueError as error:
+            named = str(frame.sparse) in str(error)
+            raise error if named else ValueError(f"{frame.sparse}: {error}") from error
     return Loaded(frame, image, points, camera, truth)
 
 
@@ -122,10 +145,7 @@ def _project(
     """A cloud as the camera sees it."""
     height, width = size[:2]
     cloud = torch.from_numpy(read_cloud(path))
-    try:
-        points = Points.from_cloud(cloud, camera, pose, (height, width))
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+    points = Points.from_cloud(cloud, camera, pose, (height, width))
     return points if pose is None else remove_occluded(points, (height, width))
 
 
@@ -151,10 +171,23 @@ def find_scales(path: Path) -> list[Path]:
     return [file for file in near if file.is_file()]
 
 
+def _pictures(folder: Path) -> list[Path]:
+    """Images of a folder; if they are one folder below, that is said."""
+    try:
+        return list(list_by_stem(folder, PICTURES).values())
+    except FileNotFoundError as error:
+        below = (p.parent for p in sorted(folder.glob("*/*")) if p.suffix.lower() in PICTURES)
+        if not (inner := list(dict.fromkeys(below))):
+            raise
+        raise FileNotFoundError(
+            f"{error}; did you mean {' or '.join(map(str, inner[:LISTED]))}?"
+        ) from None
+
+
 def _partners(
     path: Path | None, names: Sequence[str], suffixes: Sequence[str], option: str
 ) -> dict[str, Path]:
-    """Files by the name of the frame that they belong to."""
+    """Files by the name of the frame that they belong to; refused if no frame has one."""
     if path is None:
         return {}
     if not path.is_dir():
@@ -165,12 +198,12 @@ def _partners(
             )
         return {names[0]: find_file(path)}
     found = list_by_stem(path, suffixes)
-    if missing := [name for name in names if name not in found]:
+    if not found.keys() & set(names):
         raise ValueError(
-            f"{option} {path} holds {len(found)} files, but none named {missing[0]!r}, as "
-            f"{len(missing)} of {len(names)} images are; each image needs its own"
+            f"{option} {path} holds {len(found)} files, but none is named like an image: "
+            f"{next(iter(found))!r} is not {names[0]!r}"
         )
-    return {name: found[name] for name in names}
+    return {name: found[name] for name in names if name in found}
 
 
 def _cameras(path: Path | None, names: Sequence[str]) -> dict[str, Path]:

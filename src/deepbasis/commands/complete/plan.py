@@ -92,16 +92,6 @@ def name_files(name: str, settings: Complete) -> dict[str, Path]:
     return {kind: settings.out / file for kind, file in files.items()}
 
 
-def remove_parts(planned: Sequence[Planned]) -> None:
-    """Remove what runs that were killed while writing have left of these files."""
-    folders = {one.summary.parent for one in planned}
-    names = {path.name for one in planned for path in one.files.values()}
-    for folder in folders:
-        for part in folder.glob(".*.part"):
-            if part.name[1:].rsplit(".", 2)[0] in names:
-                part.unlink(missing_ok=True)
-
-
 def digest(path: Path) -> str | None:
     """Of the contents of a file; None if it cannot be read, of which its reader tells more."""
     try:

@@ -4,8 +4,9 @@
 import json
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import closing
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -15,8 +16,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from deepbasis.commands.complete import Complete
 from deepbasis.commands.complete.inputs import Loaded, find_frames, load
 from deepbasis.commands.complete.outputs import write
-from deepbasis.commands.complete.plan import Planned, plan, remove_parts
+from deepbasis.commands.complete.plan import Planned, plan
 from deepbasis.commands.complete.self_check import Check, hold_out
+from deepbasis.data.files import remove_abandoned
+from deepbasis.data.limits import in_memory
 from deepbasis.model import Completer, find_model
 from deepbasis.result import Completion
 
@@ -51,7 +54,7 @@ def run(settings: Complete) -> None:
     """
     frames = find_frames(settings)
     planned = plan(frames, settings, find_model(settings.model))
-    remove_parts(planned)
+    remove_abandoned([path for one in planned for path in one.files.values()])
     summaries = {one.frame.name: one.read_summary() for one in planned}
     left = [one for one in planned if summaries[one.frame.name] is None]
     failed: list[Failed] = []
@@ -61,14 +64,16 @@ def run(settings: Complete) -> None:
         if settings.json and (found := summaries[one.frame.name]) is not None:
             tell(one, found, settings)
     if left:
-        for one, result in complete_all(left, settings):
-            if isinstance(result, Failed):
-                failed.append(result)
-                if len(planned) == 1:
-                    raise ValueError(result.reason)
-            else:
-                summaries[one.frame.name] = result
-                tell(one, result, settings)
+        # Closed at any end, so that the bar gives the terminal its cursor back.
+        with closing(complete_all(left, settings)) as results:
+            for one, result in results:
+                if isinstance(result, Failed):
+                    failed.append(result)
+                    if len(planned) == 1:
+                        raise ValueError(result.reason)
+                else:
+                    summaries[one.frame.name] = result
+                    tell(one, result, settings)
     done = [one for one in planned if summaries[one.frame.name] is not None]
     checks = [Check.read(one.files["check"]) for one in done if "check" in one.files]
     if len(checks) > 1:
@@ -81,7 +86,7 @@ def run(settings: Complete) -> None:
 
 def complete_all(
     left: list[Planned], settings: Complete
-) -> Iterator[tuple[Planned, dict[str, Any] | Failed]]:
+) -> Generator[tuple[Planned, dict[str, Any] | Failed]]:
     """Read, compute and write frames; gives the summary of each, or why it failed."""
     reader, writer = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
     try:
@@ -113,7 +118,8 @@ def open_model(settings: Complete) -> Completer:
 def try_load(one: Planned, settings: Complete) -> Loaded | Failed:
     """Read the files of a frame."""
     try:
-        return load(one.frame, settings)
+        with in_memory(f"reading {one.frame.image}"):
+            return load(one.frame, settings)
     except (ValueError, OSError) as error:
         return Failed(one, str(error))
 
@@ -151,7 +157,8 @@ def finish(step: Computed | Failed, settings: Complete) -> dict[str, Any] | Fail
     if isinstance(step, Failed):
         return step
     settings.out.mkdir(parents=True, exist_ok=True)
-    return write(step.planned, step.loaded, step.answer, step.check, settings)
+    with in_memory(f"writing the results of {step.planned.frame.image}"):
+        return write(step.planned, step.loaded, step.answer, step.check, settings)
 
 
 def ahead(pool: Executor, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
@@ -197,7 +204,7 @@ def tell(one: Planned, summary: dict[str, Any], settings: Complete) -> None:
     if summary["check"]:
         settings.say(f"{name}: {summary['check']['verdict']}")
     for warning in summary["warnings"]:
-        print(f"deepbasis: {name}: {warning}", file=sys.stderr)
+        print(f"warning: {name}: {warning}", file=sys.stderr)
 
 
 def report_failures(failed: list[Failed], total: int, settings: Complete) -> None:
