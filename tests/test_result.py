@@ -416,7 +416,7 @@ def test_a_small_image_and_points_outside_are_doubted(image, rows):
     model = make_model()
     for small in (image[:63], image[:, :63]):
         warning = model.complete(small).warnings[0]
-        assert "below 64 x 64 the network tells nothing" in warning
+        assert "below 64 x 64 the network tells little" in warning
     wrong = np.concatenate([rows[:60], rows[:20] + np.array([100, 0, 0])])
     assert not model.complete(image, wrong).warnings  # a quarter, and not more
     said = model.complete(image, np.concatenate([wrong, [[99, 5, 3.0]]])).warnings
