@@ -126,7 +126,7 @@ def test_public_names_are_guarded():
         "Adapted", "Frame", "Gamma", "Hyperprior", "JitterWarning", "Kernel", "Posterior", "Prior",
         "Strength", "WeightSample", "adapt_prior", "correlated", "evidence", "fit_gamma",
         "learn_kernel", "log_likelihood", "match_nees", "ml", "nees", "posterior",
-        "posterior_mean", "search_kernel",
+        "posterior_mean", "posterior_moments", "search_kernel",
     ]  # fmt: skip
     assert sorted(metrics.__all__) == [
         "CONVENTIONS", "CalibrationCurve", "ErrorDistribution", "Laplace", "SparsificationCurve",
@@ -135,8 +135,8 @@ def test_public_names_are_guarded():
         "sparsification_curve",
     ]  # fmt: skip
     assert sorted(nets.__all__) == [
-        "Architecture", "BasisNet", "DepthNetwork", "FrozenBases", "MobileNetV2", "Network",
-        "ResNet34", "load_encoder_weights",
+        "Architecture", "BasisNet", "DepthNetwork", "EfficientNetLite0", "Features", "FrozenBases",
+        "MobileNetV2", "Network", "ResNet34", "load_encoder_weights",
     ]  # fmt: skip
     assert sorted(layer.__all__) == [
         "BasisFit", "Calibration", "CalibrationRow", "Correlated", "ErrorModel", "Errors", "Fitted",

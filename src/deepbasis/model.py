@@ -16,6 +16,7 @@ from deepbasis.data.limits import in_memory, reading
 from deepbasis.data.tensors import load_tensors, save_tensors
 from deepbasis.layer import Errors, Fitted, Observed, Prediction, Pyramid
 from deepbasis.nets import Architecture, Features, Network
+from deepbasis.nets.folding import FoldedNetwork
 from deepbasis.points import Points, to_points
 from deepbasis.result import Completion
 from deepbasis.shapes import Float, UInt8
@@ -92,6 +93,7 @@ class Completer(nn.Module):
         super().__init__()
         self.architecture, self.card = architecture, card or Card()
         self.network = Network(architecture)
+        self.folded = FoldedNetwork()
         self.eval()
 
     @torch.no_grad()
@@ -109,7 +111,7 @@ class Completer(nn.Module):
         height, width = pixels.shape[2:]
         with in_memory(f"the network on an image of {height} x {width} pixels (height x width)"):
             pixels = pixels.to(next(self.parameters()).device)
-            features = self.network.bases(pixels)
+            features = self.folded.of(self.network.bases)(pixels)
             return Scene(self.network, pixels, features, Pyramid(features.bases, (height, width)))
 
     @overload

@@ -17,6 +17,7 @@ from deepbasis.nets import (
 )
 from deepbasis.nets.cost import cost
 from deepbasis.nets.decoder import BASES, JoinedConv
+from deepbasis.nets.folding import FoldedNetwork, fold
 from deepbasis.points import Points
 
 
@@ -124,6 +125,34 @@ def test_unknown_choices_are_refused():
             BasisNet(**{option: "best"})
 
 
+@pytest.mark.parametrize("encoder", ["mobilenet_v2", "efficientnet_lite0", "resnet34"])
+@pytest.mark.parametrize("decoder", ["paper", "light"])
+@torch.no_grad()
+def test_a_folded_network_makes_the_same_of_an_image(encoder, decoder):
+    torch.manual_seed(0)
+    net = BasisNet(encoder, decoder, 8).double().train()
+    for _ in range(3):
+        net(picture())  # so that the norms know some statistics
+    for norm in (m for m in net.modules() if isinstance(m, torch.nn.BatchNorm2d)):
+        norm.weight.uniform_(0.5, 2)
+        norm.bias.uniform_(-1, 1)
+    want = net.eval()(picture())
+    have = fold(net)(picture())
+    assert not any(isinstance(m, torch.nn.BatchNorm2d) for m in fold(net).modules())
+    for one, other in zip([*have.bases, *have[1:]], [*want.bases, *want[1:]], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+@torch.no_grad()
+def test_a_folded_network_follows_its_weights():
+    cache, net = FoldedNetwork(), BasisNet(decoder="light").eval()
+    first = cache.of(net)
+    assert cache.of(net) is first
+    net.decoder.bases[0].bias.add_(1)
+    bases, want = cache.of(net)(picture()).bases, net(picture()).bases
+    torch.testing.assert_close(bases[0], want[0], rtol=1e-4, atol=1e-5)
+
+
 def test_the_light_decoder_costs_less_than_the_papers():
     paper, light = (cost(BasisNet(decoder=d), (64, 96)) for d in ("paper", "light"))
     assert light.flops < 0.4 * paper.flops
@@ -180,7 +209,7 @@ def test_gradients_pass_through_fit_and_network_as_finite_differences_say():
     directions = [x * (p.detach().norm() / x.norm()) for p, x in zip(weights, noise, strict=True)]
 
     def loss():
-        return (layer(net(image), sparse).mean - truth.log()).square().mean()
+        return (layer(net(image).bases, sparse).mean - truth.log()).square().mean()
 
     def loss_at(step):
         moved = [p + step * x for p, x in zip(weights, directions, strict=True)]
@@ -190,7 +219,7 @@ def test_gradients_pass_through_fit_and_network_as_finite_differences_say():
             return loss()
 
     with torch.no_grad():
-        observed = layer.observe(net(image), Points.from_maps(sparse), (64, 64))
+        observed = layer.observe(net(image).bases, Points.from_maps(sparse), (64, 64))
         phi = observed.phi * observed.weight[..., None]
     cond = float(torch.linalg.cond(phi).max())
     assert cond < 100

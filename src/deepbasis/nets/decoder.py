@@ -31,7 +31,7 @@ class JoinedConv(nn.Conv2d):
     def forward(self, x: Tensor, skip: Tensor | None) -> Tensor:  # type: ignore[override]
         """Convolve `x` and, as further channels, `skip`."""
         own, joined = self.weight.tensor_split([x.shape[1]], 1)
-        mixed = self._conv_forward(x, own, None)
+        mixed = self._conv_forward(x, own, self.bias)
         return mixed if skip is None else mixed + self._conv_forward(skip, joined, None)
 
 
