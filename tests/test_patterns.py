@@ -9,7 +9,7 @@ import torch
 
 from deepbasis.patterns import (
     BEAMS,
-    Features,
+    FeaturePoints,
     Grid,
     Lidar,
     Percent,
@@ -160,17 +160,17 @@ def test_features_are_corners_not_edges(generator):
     """A bright rectangle has four; its edges, however strong, have none."""
     image = GREY.clone()
     image[:, 60:100, 100:220] = 200
-    found = Features(500)(make_depth(generator), image, UNKNOWN, generator) > 0
+    found = FeaturePoints(500)(make_depth(generator), image, UNKNOWN, generator) > 0
     corners = torch.tensor([[y, x] for y in (59.5, 99.5) for x in (99.5, 219.5)])
     distance = torch.cdist(found.nonzero()[:, 1:].float(), corners)
     assert distance.min(1).values.max() < 3
     assert distance.min(0).values.max() < 3
-    assert not Features(500)(make_depth(generator), GREY, UNKNOWN, generator).any()
+    assert not FeaturePoints(500)(make_depth(generator), GREY, UNKNOWN, generator).any()
 
 
 def test_the_strongest_features_come_first_and_apart(generator):
     depth, image = make_depth(generator, holes=0.2), make_image(generator)
-    few, many = (Features(n)(depth, image, UNKNOWN, generator) > 0 for n in (50, 200))
+    few, many = (FeaturePoints(n)(depth, image, UNKNOWN, generator) > 0 for n in (50, 200))
     assert (few.sum(), many.sum()) == (50, 200)
     assert (many | ~few).all()
     strength = corner_strength(image)

@@ -40,7 +40,9 @@ DATA_LAYERS = [
 METRICS_LAYERS = [
     "valid_pixels", "error", "uncertainty", "sparsification", "image", "tally", "bootstrap",
 ]  # fmt: skip
-NETS_LAYERS = ["encoders", "decoder", "basis", "frozen", "network", "cost"]
+NETS_LAYERS = [
+    "encoders", "decoder", "basis", "frozen", "kriging", "network", "folding", "cost",
+]  # fmt: skip
 CALIBRATE_LAYERS = ["measure", "learn", "adapt"]
 TRAIN_LAYERS = [
     "config", "job", "checkpoint", "record", "loop", "finish", "report", "run",

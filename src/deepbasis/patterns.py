@@ -124,7 +124,7 @@ class Grid(Pattern):
 
 
 @dataclass(frozen=True)
-class Features(Pattern):
+class FeaturePoints(Pattern):
     """The strongest corners of the image, as tracked by visual SLAM; smooth images have few."""
 
     name = "features{count}"
@@ -150,7 +150,7 @@ def parse(text: str, cap: float = math.inf) -> Pattern:
     if found := re.fullmatch(r"tof|(?:tof|grid)([1-9]\d*)x([1-9]\d*)", text):
         return Grid(int(found[1] or 8), int(found[2] or 8), cap=cap)
     if found := re.fullmatch(r"features(\d+)", text):
-        return Features(int(found[1]), cap=cap)
+        return FeaturePoints(int(found[1]), cap=cap)
     raise ValueError(f"unknown point pattern {text!r}; choose {KNOWN}")
 
 

@@ -126,10 +126,10 @@ def test_correlated_errors_are_universal_kriging(generator, between, varied):
 def test_an_amplitude_of_one_changes_nothing(generator):
     layer = make_layer(generator, errors="correlated")
     scales, points = make_scales(generator), Points.from_maps(make_sparse(generator, [30]))
-    one = torch.ones(1, 1, 24, 32).double()
+    guide, one = torch.rand(1, 3, 24, 32, generator=generator).double(), torch.ones(1, 1, 24, 32)
     want, have = (
-        layer.fit_details(layer.observe(scales, points, (24, 32), None, s)).prediction
-        for s in (None, one)
+        layer.fit_details(layer.observe(scales, points, (24, 32), guide, s)).prediction
+        for s in (None, one.double())
     )
     assert all(map(torch.equal, have, want))
 
@@ -162,8 +162,9 @@ def test_leave_one_out_is_what_a_fit_without_the_point_predicts(generator, error
     layer = make_layer(generator, errors=errors)
     layer.error_model().calibration.set_factors(2.0, 3.0)
     scales, sparse = make_scales(generator), make_sparse(generator, [9])
+    guide = torch.rand(1, 3, 24, 32, generator=generator).double()
     amplitude = torch.randn(1, 1, 24, 32, generator=generator).double().exp() if varied else None
-    observed = layer.observe(scales, Points.from_maps(sparse), (24, 32), None, amplitude)
+    observed = layer.observe(scales, Points.from_maps(sparse), (24, 32), guide, amplitude)
     fitted = layer.fit_details(observed)
     post, prior, phi = fitted.posterior, layer.prior.value, fitted.observed.phi[0]
     noise = torch.eye(9).double() / post.beta

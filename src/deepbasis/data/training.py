@@ -13,7 +13,7 @@ from torch.utils.data import default_collate
 
 from deepbasis.data.sample import COLOUR_JITTER, Frames, Sample, augment, seeded
 from deepbasis.latent import is_valid
-from deepbasis.patterns import Depth, Features, Grid, Lidar, Pattern, Uniform, parse
+from deepbasis.patterns import Depth, FeaturePoints, Grid, Lidar, Pattern, Uniform, parse
 from deepbasis.shapes import Float, UInt8
 
 
@@ -92,7 +92,7 @@ class AnySensor:
             side = 4 + int(20 * size)
             pattern = Grid(side, side)
         elif lot < 0.35:
-            pattern = Features(count)
+            pattern = FeaturePoints(count)
         found = pattern(depth, image, camera, generator)
         # Some images have hardly a corner, and some depth maps no depth on any beam.
         enough = int(is_valid(found).sum()) >= self.fewest
