@@ -102,8 +102,9 @@ def test_the_answer_is_that_of_the_model(model, image, rows):
     out = model.complete(image, rows)
     pixels = torch.from_numpy(image).permute(2, 0, 1)[None]
     same = model(pixels, torch.from_numpy(to_map(rows))[None, None])
-    np.testing.assert_array_equal(out.latent_mean, same.mean[0, 0])
-    np.testing.assert_array_equal(out.latent_var, same.var[0, 0])
+    # Folded batch norms round differently.
+    np.testing.assert_allclose(out.latent_mean, same.mean[0, 0], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(out.latent_var, same.var[0, 0], rtol=1e-3)
 
 
 def test_every_form_of_the_same_points_gives_the_same_bits(model, image, rows):
