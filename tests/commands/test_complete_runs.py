@@ -381,6 +381,8 @@ def many(frames):
 
 
 def test_interrupting_ends_at_once_without_a_traceback(many, model):
+    for seed in range(12, 90):  # so many that it cannot end by itself before the signal comes
+        make_frame(f"m{seed:02}", seed)
     process, _ = start(many, model)
     wait_for(lambda: list(Path("out").glob("*.json")), process)
     began = time.monotonic()

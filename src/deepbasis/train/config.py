@@ -55,9 +55,9 @@ class TrainConfig:
     fit_points: str = "2000"
     """Points of each frame that the fit uses: a number, 5%, lidar64, tof, ..., a range such as
     1000-2500, or sensor for the data set's own."""
-    few_points_weight: float = 0.3
+    few_points_weight: float = 0.1
     """Weight of two additional losses: of fits to 1 to 200 points, and to none."""
-    kernel_weight: float = 1.0
+    kernel_weight: float = 0.3
     """Weight of the loss of the pixels between a sensor's points, which the embedding learns
     from."""
     jitter: float = 0.1
