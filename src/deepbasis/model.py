@@ -111,7 +111,7 @@ class Completer(nn.Module):
         height, width = pixels.shape[2:]
         with in_memory(f"the network on an image of {height} x {width} pixels (height x width)"):
             pixels = pixels.to(next(self.parameters()).device)
-            features = self.folded.of(self.network.bases)(pixels)
+            features = self.folded.of(self.network.bases)(pixels).contiguous()
             return Scene(self.network, pixels, features, Pyramid(features.bases, (height, width)))
 
     @overload

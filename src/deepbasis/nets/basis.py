@@ -38,6 +38,11 @@ class Features(NamedTuple):
     amplitude: Float[Tensor, "b 1 h w"] | None = None
     """Size of the errors at each pixel, relative to the others."""
 
+    def contiguous(self) -> "Features":
+        """The same, channels first in memory: maps are read row by row afterwards."""
+        maps = [None if x is None else x.contiguous() for x in self[1:]]
+        return Features([basis.contiguous() for basis in self.bases], *maps)
+
     def to(self, dtype: torch.dtype) -> "Features":
         """The same in another type."""
         maps = [None if x is None else x.to(dtype) for x in self[1:]]
