@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from deepbasis.data.sample import Sample, halve
+from deepbasis.data.sample import Sample, halve, seeded, unknown_intrinsics
 from deepbasis.data.sources import (
     CachedFrames,
     Concat,
@@ -18,7 +18,7 @@ from deepbasis.data.sources import (
     split_validation,
     subsample,
 )
-from deepbasis.data.training import Between, TrainingSet, batches, collate, parse_points
+from deepbasis.data.training import AnySensor, Between, TrainingSet, batches, collate, parse_points
 
 
 class Numbers:
@@ -182,3 +182,17 @@ def test_frames_of_two_sizes_cannot_share_a_batch():
     small = TrainingSet(Downscaled(Numbers(2), 2), "100")[1]
     with pytest.raises(ValueError, match="the frames n0, n1 are of 2 sizes"):
         collate([items[0], small])
+
+
+def test_any_sensor_draws_some_points_of_every_kind(generator):
+    """Never fewer than 20 nor more than 5 %, also on an image without corners."""
+    depth = torch.rand(1, 60, 80, generator=generator) + 1
+    image = torch.randint(0, 256, (3, 60, 80), generator=generator, dtype=torch.uint8)
+    rows_of_points = set()
+    for seed, picture in [(seed, image) for seed in range(60)] + [(99, 0 * image)]:
+        found = AnySensor()(depth, picture, unknown_intrinsics(), seeded(seed))
+        count = int((found > 0).sum())
+        assert 20 <= count <= 240
+        assert torch.equal(found[found > 0], depth[found > 0])
+        rows_of_points.add(len((found[0] > 0).any(1).nonzero()) / min(count, 60) < 0.4)
+    assert rows_of_points == {True, False}  # on few rows: a grid or scan lines; and scattered
