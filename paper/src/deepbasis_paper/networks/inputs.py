@@ -45,13 +45,10 @@ class Given:
         return maps
 
     @cached_property
-    def scaffold(self) -> tuple[Float[Tensor, "b 1 h w"], Bool[Tensor, "b 1 h w"]]:
-        """The points interpolated, and where that is valid."""
-        pairs = [scaffold(one) for one in self.sparse.cpu()]
-        depth, valid = (
-            torch.stack(part).to(self.sparse.device) for part in zip(*pairs, strict=True)
-        )
-        return depth, valid
+    def depth_input(self) -> tuple[Float[Tensor, "b 1 h w"], Bool[Tensor, "b 1 h w"]]:
+        """The points interpolated, and where they are."""
+        filled = torch.stack([scaffold(one) for one in self.sparse.cpu()])
+        return filled.to(self.sparse.device), latent.is_valid(self.sparse)
 
 
 @dataclass(frozen=True)

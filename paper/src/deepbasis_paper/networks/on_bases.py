@@ -51,7 +51,7 @@ class RgbdNetwork(RgbNetwork):
         self, given: Given, *, errors: Errors | None = None, huber: float | None = None
     ) -> Fitted:
         """Fit of the points."""
-        features = self.bases(given.image, *given.scaffold)
+        features = self.bases(given.image, *given.depth_input)
         observed = super().observe(given.image, given.points, features)
         return self.fit.fit_details(observed, errors=errors, huber=huber)
 
@@ -63,12 +63,12 @@ class RgbdNetwork(RgbNetwork):
     ) -> Observed:
         """What the fit needs: the features, made now from the points if they are not passed."""
         if features is None:
-            features = self.bases(image, *Given(image, points).scaffold)
+            features = self.bases(image, *Given(image, points).depth_input)
         return super().observe(image, points, features)
 
     def features_of(self, item: PaperItem) -> Features:  # type: ignore[override]
         """Features of a training batch."""
-        return self.bases(item.image, item.scaffold, item.valid)
+        return self.bases(item.image, item.scaffold, item.seen)
 
 
 class ConvNetwork(PaperNetwork):
@@ -94,7 +94,7 @@ class ConvNetwork(PaperNetwork):
         self, given: Given, *, errors: Errors | None = None, huber: float | None = None
     ) -> Direct:
         """Prediction of every pixel."""
-        filled = given.scaffold if self.depth_input else ()
+        filled = given.depth_input if self.depth_input else ()
         mean, var = self.head(self.bases(given.image, *filled).bases, given.size)
         return Direct(Prediction(mean, torch.zeros_like(var), var), given.points.count)
 
@@ -109,7 +109,7 @@ class ConvNetwork(PaperNetwork):
         return self._run(item, mixed_precision=False)[0]
 
     def _run(self, item: PaperItem, mixed_precision: bool) -> tuple[Tensor, Tensor]:
-        filled = (item.scaffold, item.valid) if self.depth_input else ()
+        filled = (item.scaffold, item.seen) if self.depth_input else ()
         with torch.autocast(item.image.device.type, torch.bfloat16, enabled=mixed_precision):
             features = self.bases(item.image, *filled)
         return self.head(

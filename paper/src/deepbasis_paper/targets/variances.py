@@ -115,7 +115,7 @@ def half_and_half(model: Ensemble) -> Method:
         half = len(row) // 2
         seen[0, 0, row[order[half:]], column[order[half:]]] = 0
         fitted[0, 0, row[order[:half]], column[order[:half]]] = 0
-        features = network.bases(image[None], *Given(image[None], Points.from_maps(seen)).scaffold)
+        features = network.bases(image[None], *Given(image[None], Points.from_maps(seen)).depth_input)
         observed = network.observe(image[None], Points.from_maps(fitted), features)
         found = network.fit.fit_details(observed, errors="independent").prediction
         return Estimate(found.mean[0, 0], found.var[0, 0])
