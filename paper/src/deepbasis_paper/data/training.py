@@ -29,7 +29,7 @@ class PaperItem(NamedTuple):
     """Where the input points are."""
 
     @property
-    def measured(self) -> Float[Tensor, "1 h w"]:
+    def measured(self) -> Tensor:
         """Points that a learned kernel would be trained with; the paper's networks have none."""
         return self.sparse
 
@@ -74,4 +74,6 @@ class PaperTrainingSet:
             fitted = choose_points(sample, self.fit_points, generator, others)
         if not self.depth_input or torch.rand((), generator=generator) < self.drop:
             seen = torch.zeros_like(seen)
-        return PaperItem(sample.name, sample.image, sample.depth, fitted, scaffold(seen), is_valid(seen))
+        return PaperItem(
+            sample.name, sample.image, sample.depth, fitted, scaffold(seen), is_valid(seen)
+        )

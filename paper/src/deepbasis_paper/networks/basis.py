@@ -9,7 +9,6 @@ from deepbasis.nets import BasisNet, Features
 from deepbasis.nets.decoder import Decoder, JoinedConv
 from deepbasis.shapes import Bool, Float, UInt8
 
-
 # Features of interpolated depth that are merged with the image's first stage.
 DEPTH_FEATURES = 32
 # Standard deviation of their weights in the merged features at the start: what depth adds is then
@@ -93,7 +92,7 @@ class PaperBasisNet(BasisNet):
         depth: Float[Tensor, "b 1 h w"] | None = None,
         measured: Bool[Tensor, "b 1 h w"] | None = None,
     ) -> Features:
-        """Bases. `depth` is a scaffold, `measured` where its points are; without, there are none."""
+        """Bases. `depth` is a scaffold, and `measured` says where its points are."""
         colours = self.normalise(image)
         x = self.encoder.stem(colours)
         if self.depth_stem is not None:

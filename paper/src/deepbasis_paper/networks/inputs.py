@@ -87,6 +87,10 @@ class PaperNetwork(DepthNetwork):
     def learn_prior(self, fabric: Fabric, items: Any) -> None:
         """Learn the prior of a fit from all items of a training set; nothing without a fit."""
 
+    def learn_as_in_paper(self, *, prior: bool) -> dict[str, object]:
+        """Learn the paper's prior, if asked for, and its factor; nothing without a fit."""
+        return {}
+
     def calibrate(self, draw: Draw, frames: Frames) -> dict[str, object]:
         """Learn the variance on validation frames, if training did not; returns what was found."""
         return {}
