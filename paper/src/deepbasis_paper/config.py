@@ -130,7 +130,7 @@ PRESETS: dict[str, tuple[str, PaperConfig]] = {
         "rendered rooms, two minutes on two CPU cores: a check that everything works",
         PaperConfig(
             data="rooms", frames=144, size=(80, 112), cache=True, val_frames=16, input="rgb",
-            fit_points="1500", epochs=6, lr=1e-3, schedule="cosine",
+            fit_points="1500", epochs=6, lr=1e-3, schedule="cosine", recipe="corrected",
         ),
     ),
     "nyu-5": (

@@ -155,7 +155,8 @@ def test_the_tables_on_kitti_have_the_papers_rows_and_ours(plan, tmp_path):
 def test_shift_goes_to_a_folder_and_says_what_it_did_not_test(plan, tmp_path):
     assert "Not tested: nyu, for which --shift-root is needed" in shift.left_out(plan)
     names = [domain.name for domain in shift.domains(Plan(data="roads"))]
-    assert names == ["roads", "15-deg-left", "30-deg-left", "fog"]
+    turns = [f"{angle}-deg-{side}" for angle in (15, 30) for side in ("left", "right")]
+    assert names == ["roads", *turns, "fog"]
     other = tmp_path / "desk"
     list(export(Worlds("rooms", 2, 7, size=(32, 48)), other))
     nyu = Plan(data="nyu", root=tmp_path, shift_root=other, downscale=2)

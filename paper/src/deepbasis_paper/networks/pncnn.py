@@ -22,6 +22,7 @@ from deepbasis.nets.network import per_image, to_target
 from deepbasis.shapes import Float
 from deepbasis_paper.data.training import PaperItem
 from deepbasis_paper.networks.architecture import PaperArchitecture
+from deepbasis_paper.networks.heads import LOG_VARIANCE
 from deepbasis_paper.networks.inputs import Direct, Given, PaperNetwork
 from deepbasis_paper.networks.ncnn import NCNN
 
@@ -29,8 +30,8 @@ from deepbasis_paper.networks.ncnn import NCNN
 WIDTHS = (16, 32, 64)
 # Confidence of a pixel that no measurement reaches, when its variance is computed.
 LEAST_CONFIDENCE = 1e-6
-# Smallest and largest variance of a pixel, relative to the square of the usual depth.
-LEAST_VARIANCE, MOST_VARIANCE = 1e-8, 1e4
+# Smallest variance of a pixel, relative to the square of the usual depth.
+LEAST_VARIANCE = 1e-8
 
 
 def two_convs(into: int, out: int) -> nn.Sequential:
@@ -97,8 +98,8 @@ class Probabilistic(PaperNetwork):
         depth = torch.where(confidence > 0, depth, unit)
         confidence = confidence.clamp(min=LEAST_CONFIDENCE)
         raw = self.noise(confidence)
-        relative = (raw.exp() if self.exponential else F.softplus(raw)) / confidence
-        return depth, unit.square() * relative.clamp(LEAST_VARIANCE, MOST_VARIANCE)
+        noise = raw.clamp(*LOG_VARIANCE).exp() if self.exponential else F.softplus(raw)
+        return depth, unit.square() * (noise / confidence).clamp(min=LEAST_VARIANCE)
 
     def answer(
         self, given: Given, *, errors: Errors | None = None, huber: float | None = None

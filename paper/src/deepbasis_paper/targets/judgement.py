@@ -39,8 +39,8 @@ def write(plan: Plan, command: str) -> None:
     head = ["claim", "goal", "paper", "ours", "holds?", "page"]
     notes = plan.out / f"{plan.data}-claims-notes.md"
     limits = [LIMITS, "", notes.read_text().strip(), ""] if notes.exists() else []
-    page = [TEXT, "", *markdown(head, lines, len(head)), *limits]
-    write_page(plan, "claims", command, page, {}, claims=found)
+    content = [TEXT, "", *markdown(head, lines, len(head)), *limits]
+    write_page(plan, "claims", command, content, {}, claims=found)
 
 
 def _line(theirs: Verdict, ours: Verdict, page: str) -> list[str]:
