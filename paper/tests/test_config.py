@@ -78,7 +78,7 @@ def test_the_benchmark_entry_is_the_kitti_setting_with_a_larger_network_at_full_
         ({"epochs": -1}, "--epochs -1 must be at least 1"),
         ({"method": "snap", "epochs": 3}, "--epochs 3 is too few: snap needs at least 6"),
         ({"input_drop": 1.5}, "--input-drop 1.5 must be between 0 and 1"),
-        ({"lr": 0.0}, "--lr 0.0 and --clip 1.0 must be above 0"),
+        ({"lr": 0.0}, "--lr 0.0 and --clip inf must be above 0"),
         ({"fit_points": "63"}, "cannot determine 63 weights in training; use at least 64"),
         ({"input_points": "0-500"}, "cannot determine 63 weights"),
         (

@@ -90,7 +90,10 @@ def test_claims_at_5_percent_are_ratios_to_the_best_baseline():
     numbers["5%", "rgbd", "dbf"] |= {"mae": 0.1, "nll": -9.0, "ause": 0.4}
     numbers["5%", "rgbd", "bdbf"]["auce"], numbers["5%", "", "linear"] = 0.5, {"mae": 0.4}
     numbers["1%", "rgbd", "bdbf"], numbers["1%", "", "linear"] = {"mae": 0.9}, {"mae": 0.8}
-    mae, nll, ause, auce, linear, linear_1, fewer = claims("mid", numbers)
+    for name, nees in (("bdbf", 2.0), ("snap", 16.0), ("snap+log", 1 / 4), ("log", 8.0)):
+        numbers["5%", "rgbd", name]["nees"] = nees
+    mae, nll, ause, auce, nees, linear, linear_1, fewer = claims("mid", numbers)
+    assert (nees.value, nees.met) == (pytest.approx(0.5), True)
     assert (auce.value, auce.met) == (0.5, True)
     assert (linear.value, linear.met) == (pytest.approx(0.75), True)
     assert (linear_1.value, linear_1.met) == (pytest.approx(1.125), False)
@@ -129,5 +132,5 @@ def test_the_paper_meets_its_own_claims_on_nyu():
     found = [verdict for half in ("mid", "low") for verdict in claims(half, table("nyu", half))]
     known = [verdict.met for verdict in found if not math.isnan(verdict.value)]
     assert all(known)
-    assert len(known) == len(found) - 2  # it prints no interpolation
+    assert len(known) == len(found) - 3  # it prints neither interpolation nor NEES
     assert claims("mid", table("nyu", "mid"))[0].value == pytest.approx(0.026 / 0.057)

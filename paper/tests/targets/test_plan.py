@@ -21,7 +21,7 @@ from deepbasis_paper.targets.plan import (
     Training,
     command,
     ensure,
-    tested_points,
+    points_to_test,
     trainings,
 )
 
@@ -59,8 +59,8 @@ def test_kitti_is_trained_and_tested_with_the_points_of_its_sensor(tmp_path):
     """In `mid` and, after training on other data, in `shift`."""
     own = Plan(data="kitti", root=tmp_path)
     assert Training(own, "mid", "bdbf", "rgbd").config.input_points == "sensor"
-    assert tested_points(own, "mid", ("5%", "1%")) == ("sensor",)
-    assert tested_points(own, "low", ("500", "50")) == ("500", "50")
+    assert points_to_test(own, "mid", ("5%", "1%")) == ("sensor",)
+    assert points_to_test(own, "low", ("500", "50")) == ("500", "50")
     other = Plan(data="vkitti2", root=tmp_path, shift_root=tmp_path)
     points = {domain.name: domain.points for domain in shift.domains(other)}
     turns = [f"{angle}-deg-{side}" for angle in (15, 30) for side in ("left", "right")]

@@ -58,6 +58,7 @@ def _mid(numbers: Numbers, ours: str, points: str) -> list[Verdict]:
         _at_most(f"{at}: AUSE over the lowest of the others'", 1,
                  compare("ause", _ratio, *BASELINES, "dbf")),
         _at_most(f"{at}: AUCE over the best baseline's", 1, compare("auce", _ratio, *BASELINES)),
+        _at_most(f"{at}: |ln NEES| over the best baseline's", 1, _consistency(numbers, me, best)),
         _at_most(f"{at}: MAE over that of linear interpolation", 0.9, over_linear(points)),
     ]  # fmt: skip
     if points == "sensor":
@@ -141,6 +142,16 @@ def _least(numbers: Numbers, metric: str, ours: Key, others: list[Key]) -> float
     if not all(key in numbers for key in [ours, *others]):
         return math.nan
     return numbers[ours][metric] / min(numbers[key][metric] for key in others)
+
+
+def _consistency(numbers: Numbers, ours: Key, others: list[Key]) -> float:
+    """How far our NEES is from 1, over that of the nearest of the others; the paper draws NEES, but
+    prints none.
+    """
+    if not all("nees" in numbers.get(key, {}) for key in [ours, *others]):
+        return math.nan
+    mine, *rivals = (abs(math.log(numbers[key]["nees"])) for key in [ours, *others])
+    return mine / min(rivals)
 
 
 def _pair(numbers: Numbers, metric: str, ours: Key, theirs: Key) -> float:

@@ -7,7 +7,7 @@ from deepbasis_paper.config import PaperConfig
 from deepbasis_paper.targets.cells import Row, score
 from deepbasis_paper.targets.config import Plan
 from deepbasis_paper.targets.pages import again, table, write_page
-from deepbasis_paper.targets.plan import Training, tested_points
+from deepbasis_paper.targets.plan import Training, points_to_test
 
 METHODS = ("dropout", "dropout+log", "bootstrap", "bootstrap+log")
 TESTED = ("5%", "1%")
@@ -46,7 +46,7 @@ class ShortRow(Row):
 def write(plan: Plan, command: str) -> None:
     """Score the ensembles, and `log` for comparison."""
     rows = [*(ShortRow(name, "mid", "rgbd") for name in METHODS), Row("log", "mid", "rgbd")]
-    tested = tested_points(plan, "mid", TESTED)
+    tested = points_to_test(plan, "mid", TESTED)
     cells = {(row, points): score(plan, row, points) for points in tested for row in rows}
     short, full = (row.trainings(plan)[0].config.epochs for row in (rows[0], rows[-1]))
     lines = [TEXT.format(epochs=short, full=full), ""]

@@ -7,6 +7,7 @@ Nothing is measured here: the numbers are those that other targets wrote to the 
 import json
 import math
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from deepbasis_paper.targets.claims import Verdict, claims, runtime_claims, shift_claims
@@ -33,7 +34,8 @@ def write(plan: Plan, command: str) -> None:
         path = plan.out / f"{plan.data}-{target}.json"
         stored = _load(path)
         for theirs, ours in zip(_paper(plan, target), _ours(plan, target, stored), strict=True):
-            found.append({"claim": ours.claim, "paper": theirs.value, "ours": ours.value})
+            values = (None if math.isnan(one.value) else one.value for one in (theirs, ours))
+            found.append(dict(zip(("claim", "paper", "ours"), (ours.claim, *values), strict=True)))
             page = f"[{target}]({path.with_suffix('.md').name})" if stored else target
             lines.append(_line(theirs, ours, page))
     head = ["claim", "goal", "paper", "ours", "holds?", "page"]
@@ -88,6 +90,10 @@ def numbers_of(stored: dict[str, Any]) -> Numbers:
             # Of left and right, which the paper does not tell apart, the first is kept.
             found.setdefault(
                 (turned, cell["input"], name),
-                {metric: sum(s[metric] for s in scores) / len(scores) for metric in METRICS},
+                {
+                    metric: fmean(one[metric] for one in scores)
+                    for metric in (*METRICS, "nees")
+                    if metric in scores[0]
+                },
             )
     return found

@@ -5,7 +5,7 @@ from deepbasis_paper.targets.cells import rows, score
 from deepbasis_paper.targets.config import Plan
 from deepbasis_paper.targets.figures import TITLES, add_legend, drawn, grid, style
 from deepbasis_paper.targets.pages import sweep, write_figure, write_page
-from deepbasis_paper.targets.plan import tested_points
+from deepbasis_paper.targets.plan import points_to_test
 
 TESTED = {"mid": ("5%", "1%"), "low": ("500", "50", "0")}
 TEXT = "NEES, the mean of squared error over variance: 1 is calibrated, above 1 is overconfident."
@@ -13,7 +13,7 @@ TEXT = "NEES, the mean of squared error over variance: 1 is calibrated, above 1 
 
 def write(plan: Plan, command: str) -> None:
     """Score, draw and tabulate."""
-    tested = {regime: tested_points(plan, regime, points) for regime, points in TESTED.items()}
+    tested = {regime: points_to_test(plan, regime, points) for regime, points in TESTED.items()}
     cells = {
         (row, points): score(plan, row, points)
         for regime in tested

@@ -75,7 +75,7 @@ def trained_points(plan: Plan, regime: str) -> str:
     return SENSOR.get(plan.data, REGIMES[regime]) if regime == "mid" else REGIMES[regime]
 
 
-def tested_points(plan: Plan, regime: str, points: Sequence[str]) -> tuple[str, ...]:
+def points_to_test(plan: Plan, regime: str, points: Sequence[str]) -> tuple[str, ...]:
     """Points of tests: those of training first. Of a sensor's points there are no fewer."""
     first = trained_points(plan, regime)
     return (first,) if first == "sensor" else tuple(points)

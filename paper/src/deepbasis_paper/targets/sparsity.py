@@ -7,7 +7,7 @@ from deepbasis_paper.targets.cells import Cell, Row, rows, score
 from deepbasis_paper.targets.config import Plan
 from deepbasis_paper.targets.figures import TITLES, add_legend, drawn, grid, style
 from deepbasis_paper.targets.pages import sweep, write_figure, write_page
-from deepbasis_paper.targets.plan import tested_points
+from deepbasis_paper.targets.plan import points_to_test
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,7 @@ TEXT = (
 
 def write(plan: Plan, command: str) -> None:
     """Score every row along both sweeps, and draw them."""
-    sweeps = {regime: tested_points(plan, regime, points) for regime, points in SWEEPS.items()}
+    sweeps = {regime: points_to_test(plan, regime, points) for regime, points in SWEEPS.items()}
     cells = {
         (row, points): score(plan, row, points)
         for regime, tested in sweeps.items()

@@ -9,7 +9,7 @@ from deepbasis_paper.targets.config import Plan
 from deepbasis_paper.targets.pages import Cells, again, markdown, table, write_page
 from deepbasis_paper.targets.paper import METRICS, Numbers
 from deepbasis_paper.targets.paper import table as paper_table
-from deepbasis_paper.targets.plan import Training, tested_points
+from deepbasis_paper.targets.plan import Training, points_to_test
 
 TESTED = {"mid": ("5%", "1%"), "low": ("500", "50", "0")}
 LEGEND = (
@@ -23,7 +23,7 @@ LEGEND = (
 
 def write(plan: Plan, regime: str, command: str) -> None:
     """Score every row at every pattern, and write the page."""
-    tested = tested_points(plan, regime, TESTED[regime])
+    tested = points_to_test(plan, regime, TESTED[regime])
     cells = {
         (row, points): score(plan, row, points) for points in tested for row in rows(regime, points)
     }
@@ -46,7 +46,7 @@ def write(plan: Plan, regime: str, command: str) -> None:
 def numbers_of(cells: Cells) -> Numbers:
     """Ours in the form of the paper's."""
     return {
-        (points, row.input, row.name): {name: cell.mean(name) for name in METRICS}
+        (points, row.input, row.name): {name: cell.mean(name) for name in (*METRICS, "nees")}
         for (row, points), cell in cells.items()
         if cell.kept
     }
