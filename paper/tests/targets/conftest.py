@@ -26,8 +26,8 @@ FINISHED = (
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the models of some trainings of a plan, untrained."""
     folder = tmp_path_factory.mktemp("runs")
-    torch.manual_seed(0)
     for regime, method, depth_input, recipe in FINISHED:
+        torch.manual_seed(0)  # recipes share their network
         plan = replace(TINY, runs=folder)
         training = Training(plan, regime, method, depth_input, recipe=recipe)
         training.model.parent.mkdir()

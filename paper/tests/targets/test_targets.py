@@ -138,7 +138,9 @@ def test_short_trainings_are_marked_and_a_third_as_long(plan):
 def test_the_tables_on_kitti_have_the_papers_rows_and_ours(plan, tmp_path):
     """On tiny files in KITTI's layout; all models are missing, the classical baselines are not."""
     root = tmp_path / "kitti"
-    kitti_plan = replace(plan, data="kitti", root=fakes.kitti(root), size=None, frames=2)
+    kitti_plan = replace(
+        plan, data="kitti", root=fakes.kitti(root), size=None, frames=2, runs=tmp_path / "none"
+    )
     run("published", kitti_plan, "the command")
     page = (plan.out / "kitti-published.md").read_text()
     assert "| NLSPN | paper | 1.99 | 0.84 | 741.68 | 199.59 |" in page
