@@ -65,6 +65,8 @@ def test_a_preset_is_changed_by_options(monkeypatch):
         (["evaluate", "nowhere.safetensors"], "there is no file nowhere.safetensors"),
         (["reproduce", "mid", "--out", "nowhere"], "--out nowhere: there is no such folder"),
         (["reproduce", "mid", "--seeds", "0"], "--seeds 0 must be at least 1"),
+        (["reproduce", "mid", "--val-selection"], "--val-selection is for --data kitti, not rooms"),
+        (["reproduce", "published"], "this table is about KITTI: choose --data kitti, not rooms"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_2(words, message, monkeypatch, capsys, tmp_path):

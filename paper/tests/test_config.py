@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings, presets and methods, as the paper has them."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from deepbasis.train.config import TrainConfig
 from deepbasis_paper.config import PRESETS, PaperConfig
 from deepbasis_paper.methods import METHODS, table
+from deepbasis_paper.targets.config import Plan
+from deepbasis_paper.targets.plan import Training
 
 
 def test_table_1_of_the_paper():
@@ -36,11 +40,19 @@ def test_the_defaults_are_the_papers():
     assert config == PaperConfig()
     assert (config.input, config.fit_points, config.lr) == ("rgbd", "same", 2e-4)
     assert (config.schedule, config.halve_every, config.jitter) == ("halve", 5, 0.02)
+    assert (config.recipe, config.clip, config.decoder) == ("paper", math.inf, "paper")
     epochs = {name: replace(config, method=name).with_epochs().epochs for name in METHODS}
     assert {epochs[name] for name in ("bdbf", "dbf")} == {20}
     assert {epochs[name] for name in ("log", "snap", "dropout+log", "bootstrap")} == {30}
-    assert {epochs[name] for name in ("enet", "enet-bdbf", "ncnn")} == {10}
+    assert {epochs[name] for name in ("enet", "enet-bdbf", "ncnn", "pncnn-exp")} == {10}
     assert replace(config, epochs=7).with_epochs().epochs == 7
+
+
+def test_the_batch_size_is_stated_once():
+    """In the library's settings; neither a preset nor a plan has another."""
+    batch = TrainConfig().batch
+    assert {config.batch for _, config in PRESETS.values()} == {batch}
+    assert Training(Plan(), "mid", "bdbf", "rgbd").config.batch == batch
 
 
 def test_presets_are_the_papers_data():
@@ -66,7 +78,7 @@ def test_the_benchmark_entry_is_the_kitti_setting_with_a_larger_network_at_full_
         ({"epochs": -1}, "--epochs -1 must be at least 1"),
         ({"method": "snap", "epochs": 3}, "--epochs 3 is too few: snap needs at least 6"),
         ({"input_drop": 1.5}, "--input-drop 1.5 must be between 0 and 1"),
-        ({"lr": 0.0}, "--lr 0.0 and --clip 1.0 must be above 0"),
+        ({"lr": 0.0}, "--lr 0.0 and --clip inf must be above 0"),
         ({"fit_points": "63"}, "cannot determine 63 weights in training; use at least 64"),
         ({"input_points": "0-500"}, "cannot determine 63 weights"),
         (

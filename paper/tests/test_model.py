@@ -54,6 +54,21 @@ def test_models_of_the_library_are_loaded_too_and_those_of_the_paper_refused_the
         load("indor")
 
 
+def test_an_rgbd_network_of_an_earlier_version_is_refused_in_one_sentence(tmp_path):
+    """Its depth block was added to the image's stage, and its scaffold joined the last step."""
+    path = tmp_path / "old.safetensors"
+    Ensemble(PaperArchitecture(method="log", input="rgbd")).save(path)
+    tensors, header = load_tensors(path)
+    stem = "members.0.bases.depth_stem."
+    del tensors[f"{stem}merge.weight"]
+    tensors[f"{stem}conv.weight"] = tensors[f"{stem}conv.weight"][:16].clone()
+    save_tensors(path, tensors, header)
+    with pytest.raises(ValueError, match="is a model of another version") as caught:
+        load(path)
+    assert "train it again" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_mixture_has_the_moments_of_its_parts():
     """Against draws from the parts themselves."""
     torch.manual_seed(0)

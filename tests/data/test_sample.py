@@ -80,6 +80,39 @@ def test_halving_keeps_single_points_and_holes():
     assert (half.depth > 0).sum() == 1
 
 
+def test_centred_halving_keeps_a_plane_where_it_is():
+    """Depths of the small frame, unprojected by its camera, lie on the plane; those of the upper
+    left pixels lie beside it.
+    """
+    row, column = torch.meshgrid(torch.arange(20.0), torch.arange(30.0), indexing="ij")
+    camera = s.make_intrinsics(25.0, 24.0, 14.2, 9.7)
+
+    def on_plane(row, column, camera):
+        x, y = (column - camera[0, 2]) / camera[0, 0], (row - camera[1, 2]) / camera[1, 1]
+        return (2 / (1 + 0.3 * x - 0.4 * y))[None]
+
+    depth = on_plane(row, column, camera)
+    image = torch.zeros(3, 20, 30, dtype=torch.uint8)
+    frame = s.Sample("x", image, depth, depth, camera)
+    half = s.halve(frame, centred=True)
+    want = on_plane(row[:10, :15], column[:10, :15], half.intrinsics)
+    torch.testing.assert_close(half.depth, want, rtol=1e-5, atol=0)
+    picked = s.halve(frame).depth
+    assert ((picked - want).abs() > 1e-3 * want).float().mean() > 0.9
+
+
+def test_centred_halving_keeps_single_points_holes_and_edges():
+    depth = torch.zeros(1, 4, 6)
+    depth[0, 1, 1] = 4.0  # a point
+    depth[0, 0, 2:4], depth[0, 1, 2:4] = torch.tensor([2.0, 5.0]), torch.tensor([2.1, 5.1])  # edge
+    depth[0, 2, 4:6] = torch.tensor([3.0, 3.1])  # half of a block, on one surface
+    frame = make(4, 6)._replace(depth=depth, sparse=depth)
+    half = s.halve(frame, centred=True)
+    assert half.depth[0, 0].tolist() == [4.0, 2.0, 0.0]
+    assert half.depth[0, 1].tolist() == [0.0, 0.0, pytest.approx(2 / (1 / 3.0 + 1 / 3.1))]
+    assert torch.equal(half.depth, half.sparse)
+
+
 def test_jitter_changes_colours_by_two_percent_or_so_and_no_depth():
     frame = make(40, 40)
     jittered = s.jitter(frame, s.COLOUR_JITTER, torch.Generator().manual_seed(1))

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data sets by name, and frames as a training sees them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from deepbasis.data.sample import Sample, halve, seeded, unknown_intrinsics
+from data import fakes
+from deepbasis.data.sample import Sample, halve
 from deepbasis.data.sources import (
     CachedFrames,
     Concat,
@@ -52,6 +55,26 @@ def test_frames_are_picked_and_downscaled():
     small = Downscaled(picked, 4)[1]
     assert small.image.shape == (3, 6, 8)
     assert torch.equal(small.depth, halve(halve(picked[1])).depth)
+
+
+def test_frames_are_downscaled_about_the_same_centre_if_asked_for():
+    source = Source("rooms", count=1, size=(32, 48), downscale=2)
+    full = replace(source, downscale=1).open("test")[0]
+    for centred in (False, True):
+        small = replace(source, centred=centred).open("test")[0]
+        assert torch.equal(small.depth, halve(full, centred=centred).depth)
+
+
+def test_kittis_selected_validation_frames_are_a_variant(tmp_path):
+    source = Source("kitti", fakes.kitti(tmp_path), variant="val_selection")
+    frames = source.open("test")
+    assert len(frames) == 2
+    assert all("image" in frames.name(i) for i in range(2))
+    assert len(replace(source, variant=None).open("test")) == 4
+    with pytest.raises(
+        ValueError, match="`variant` is 'fog'; choose one of 'val', 'val_selection'"
+    ):
+        replace(source, variant="fog").open("test")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import tyro
 from tyro.conf import Positional
@@ -58,6 +58,8 @@ def train(config: PaperConfig) -> None:
 class Evaluate(evaluate.Evaluate):
     """Evaluate models of the paper and of the library on the test frames of a data set."""
 
+    centred: ClassVar[bool] = True
+
     def run(self) -> None:
         """Evaluate, print the table row by row, write the files."""
         from deepbasis_paper.model import load
@@ -81,8 +83,7 @@ class Reproduce(Plan):
         """Train what is missing, evaluate, write."""
         if not self.out.is_dir():
             raise ValueError(f"--out {self.out}: there is no such folder; create it")
-        if self.seeds < 1:
-            raise ValueError(f"--seeds {self.seeds} must be at least 1")
+        self.check()
         from deepbasis_paper.targets.run import run
 
         run(self.target, self, shlex.join(["deepbasis-paper", *sys.argv[1:]]))

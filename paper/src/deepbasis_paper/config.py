@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings of the paper's trainings, and its presets. Nothing heavy is imported."""
 
+import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from deepbasis.options import options
 from deepbasis.train.config import WEIGHTS, TrainConfig, check_enough_points
-from deepbasis_paper.methods import METHODS, MethodName, Recipe
+from deepbasis_paper.methods import METHODS, MethodName, MethodSpec
+
+RecipeName = Literal["paper", "corrected"]
 
 
 @options
@@ -14,8 +17,14 @@ from deepbasis_paper.methods import METHODS, MethodName, Recipe
 class PaperConfig(TrainConfig):
     """Settings of a training; the defaults are the paper's."""
 
+    centred: ClassVar[bool] = True
     method: MethodName = "bdbf"
     """Method to train; `deepbasis-paper methods` lists them."""
+    recipe: RecipeName = "paper"
+    """What bdbf and dbf learn after their steps, and how they predict. paper: as in the paper; the
+    prior is the scatter of the last epoch's weights, the variance has no noise term and one factor.
+    corrected: as in the library; prior without estimation noise, hyperpriors, calibrated error
+    models, by default that of --errors."""
     width: int = 32
     """Of enet: channels at full size, doubled by each of five steps down; the paper has 32."""
     input: Literal["rgb", "rgbd"] = "rgbd"
@@ -36,6 +45,12 @@ class PaperConfig(TrainConfig):
     convolutions, 10 for ENet and NCNN."""
     lr: float = 2e-4
     """Largest learning rate of Adam."""
+    clip: float = math.inf
+    """Largest norm of the gradient; the paper does not limit it."""
+    decoder: Literal["paper"] = "paper"
+    """Second half of the basis network."""
+    embedding: Literal[0] = 0
+    """The paper's networks have no learned kernel."""
     schedule: Literal["halve", "cosine"] = "halve"
     """Learning rate: halved every `halve_every` epochs, or a cosine after a warm-up. Snapshots
     always use cycles of cosines."""
@@ -46,14 +61,19 @@ class PaperConfig(TrainConfig):
     frames in another order."""
 
     @property
-    def recipe(self) -> Recipe:
+    def spec(self) -> MethodSpec:
         """Of the method."""
         return METHODS[self.method]
 
     @property
+    def as_in_paper(self) -> bool:
+        """Whether a fit of the basis network follows the paper's recipe."""
+        return self.spec.fits and self.on_bases and self.recipe == "paper"
+
+    @property
     def on_bases(self) -> bool:
         """Whether the method uses the basis network."""
-        return self.recipe.network == "basis"
+        return self.spec.network == "basis"
 
     @property
     def depth_input(self) -> bool:
@@ -68,17 +88,17 @@ class PaperConfig(TrainConfig):
 
     def with_epochs(self) -> "PaperConfig":
         """The same with the paper's number of epochs, if none is set."""
-        return self if self.epochs else replace(self, epochs=self.recipe.epochs)
+        return self if self.epochs else replace(self, epochs=self.spec.epochs)
 
     def check(self) -> None:
         """Refuse what cannot work."""
         if not self.epochs:
             return self.with_epochs().check()
         super().check()
-        if self.epochs < self.recipe.cycles:
+        if self.epochs < self.spec.cycles:
             raise ValueError(
                 f"--epochs {self.epochs} is too few: {self.method} needs at least "
-                f"{self.recipe.cycles}"
+                f"{self.spec.cycles}"
             )
         if not 0 <= self.input_drop <= 1:
             raise ValueError(f"--input-drop {self.input_drop} must be between 0 and 1")
@@ -93,13 +113,13 @@ class PaperConfig(TrainConfig):
                     f"--{name.replace('_', '-')} is for methods on the basis network; "
                     f"{self.method} takes no weights"
                 )
-        if self.recipe.fits:
+        if self.spec.fits:
             points = self.input_points if self.fit_points == "same" else self.fit_points
             check_enough_points(points, WEIGHTS if self.on_bases else self.width + 1)
         return None
 
 
-_LARGE = PaperConfig(val_frames=64, batch=8, workers=4)
+_LARGE = PaperConfig(val_frames=64, workers=4)
 _VKITTI2 = replace(_LARGE, data="vkitti2", downscale=2)
 _KITTI = replace(_LARGE, data="kitti", input_points="sensor")
 
@@ -110,7 +130,7 @@ PRESETS: dict[str, tuple[str, PaperConfig]] = {
         "rendered rooms, two minutes on two CPU cores: a check that everything works",
         PaperConfig(
             data="rooms", frames=144, size=(80, 112), cache=True, val_frames=16, input="rgb",
-            fit_points="1500", epochs=6, lr=1e-3, schedule="cosine",
+            fit_points="1500", epochs=6, lr=1e-3, schedule="cosine", recipe="corrected",
         ),
     ),
     "nyu-5": (

@@ -82,10 +82,10 @@ class Ensemble(nn.Module):
         self, given: Given, *, errors: Errors | None = None, huber: float | None = None
     ) -> Answer:
         """Prediction of every pixel by all members or passes."""
-        recipe = self.architecture.recipe
-        if recipe.dropout:
+        spec = self.architecture.spec
+        if spec.dropout:
             with self._dropout(given.image):
-                parts = [self.network.answer(given) for _ in range(recipe.passes)]
+                parts = [self.network.answer(given) for _ in range(spec.passes)]
         else:
             parts = [one.answer(given, errors=errors, huber=huber) for one in self.networks]
         if len(parts) == 1:
@@ -94,7 +94,7 @@ class Ensemble(nn.Module):
 
     def predictor(self, image: UInt8[Tensor, "b 3 h w"]) -> Callable[..., Answer]:
         """A function that predicts from any points of these images."""
-        if len(self.members) == 1 and not self.architecture.recipe.dropout:
+        if len(self.members) == 1 and not self.architecture.spec.dropout:
             return self.network.predictor(image)
 
         def predict(

@@ -25,20 +25,17 @@ Array = npt.NDArray[Any]
 ON_EDGE = 1e-7
 
 
-def scaffold(
-    sparse: Float[Tensor, "1 h w"],
-) -> tuple[Float[Tensor, "1 h w"], Bool[Tensor, "1 h w"]]:
-    """Interpolated depth in metres, and where it is valid: in the convex hull of the points.
+def scaffold(sparse: Float[Tensor, "1 h w"]) -> Float[Tensor, "1 h w"]:
+    """Interpolated depth in metres, in the convex hull of the points.
 
     Measured pixels keep their depth; outside the hull, depth is 0. Collinear points, or fewer than
-    three, have no triangles: then every pixel has the depth of its nearest point, and only the
-    measured pixels are valid. Without points everything is 0 and invalid.
+    three, have no triangles: then every pixel has the depth of its nearest point. Without points
+    everything is 0.
 
     Example:
         >>> sparse = torch.zeros(1, 3, 4)
         >>> sparse[0, 0, 0], sparse[0, 2, 0], sparse[0, 0, 2] = 1.0, 3.0, 2.0
-        >>> depth, valid = scaffold(sparse)
-        >>> depth[0]
+        >>> scaffold(sparse)[0]
         tensor([[1.0000, 1.5000, 2.0000, 0.0000],
                 [2.0000, 2.5000, 0.0000, 0.0000],
                 [3.0000, 0.0000, 0.0000, 0.0000]])
@@ -47,12 +44,12 @@ def scaffold(
     depth = torch.where(known, sparse, 0)
     row, column = known[0].cpu().numpy().nonzero()
     if len(row) == 0:
-        return depth, known
+        return depth
     if _on_one_line(row, column):
-        return _nearest(depth, known), known
+        return _nearest(depth, known)
     z = depth[known].double().cpu().numpy()
     between = torch.from_numpy(_interpolate(row, column, z, known[0].shape)).to(depth)
-    return torch.where(known, depth, between), known | (between > 0)
+    return torch.where(known, depth, between)
 
 
 def _on_one_line(row: Array, column: Array) -> bool:

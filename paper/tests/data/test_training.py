@@ -33,9 +33,9 @@ def test_fit_points_are_disjoint_from_those_the_network_sees():
     assert int((item.sparse > 0).sum()) == 300
     assert int((seen.sparse > 0).sum()) == 50
     assert not ((item.sparse > 0) & (seen.sparse > 0)).any()
-    depth, valid = scaffold(seen.sparse)
-    assert torch.equal(item.scaffold, depth)
-    assert torch.equal(item.valid, valid)
+    assert torch.equal(item.scaffold, scaffold(seen.sparse))
+    assert torch.equal(item.seen, seen.sparse > 0)  # the points, not the hull around them
+    assert int(item.seen.sum()) == 50 < int((item.scaffold > 0).sum())
 
 
 def test_withheld_and_unseen_points_leave_nothing_in_the_input():
@@ -43,7 +43,7 @@ def test_withheld_and_unseen_points_leave_nothing_in_the_input():
         PaperTrainingSet(Numbers(3), "50", "300", drop=1.0, depth_input=True)[0],
         PaperTrainingSet(Numbers(3), "50", "300")[0],
     ):
-        assert not dropped.valid.any()
+        assert not dropped.seen.any()
         assert not dropped.scaffold.any()
         assert int((dropped.sparse > 0).sum()) == 300
 

@@ -8,6 +8,7 @@ from deepbasis import BasisFit, fit, latent
 from deepbasis.points import Points
 from deepbasis_paper.model import Ensemble
 from deepbasis_paper.networks import ConvBranches, Given, PaperArchitecture, new_network
+from deepbasis_paper.networks.enet import positions
 from models import set_prior
 
 METHODS = ["enet", "enet-bdbf"]
@@ -28,14 +29,44 @@ def answer(net, image, sparse):
     return net.answer(Given(image, Points.from_maps(sparse)))
 
 
-def test_parameters_at_full_width_are_the_published_131_7_million_without_the_positions():
-    """Each block's two convolutions and shortcuts see three more channels in the paper."""
+def test_parameters_at_full_width_are_the_published_131_7_million():
     with torch.device("meta"):
         net = ConvBranches(architecture("enet", 32))
-    outputs = sum(64 * 2**step for step in range(5))
-    positions = 2 * (2 * 2 * 9 * 3 * outputs + 3 * outputs)
     count = sum(p.numel() for p in net.parameters())
-    assert (count + positions) / 1e6 == pytest.approx(131.7, abs=0.1)
+    assert count / 1e6 == pytest.approx(131.7, abs=0.1)
+
+
+def test_positions_are_those_of_the_nearest_points_pixel_by_pixel():
+    """Against loops; (x, y, z) = ((u - cu) z / f, (v - cv) z / f, z), f half the width."""
+    torch.manual_seed(0)
+    sparse = torch.where(torch.rand(1, 1, 13, 18) < 0.1, 1 + torch.rand(1, 1, 13, 18), 0)
+    for step, got in enumerate(positions(sparse)):
+        height, width = -(-13 // 2**step), -(-18 // 2**step)
+        assert got.shape == (1, 3, height, width)
+        for v in range(height):
+            for u in range(width):
+                rows = slice(v * 2**step, (v + 1) * 2**step)
+                block = sparse[0, 0, rows, u * 2**step : (u + 1) * 2**step]
+                near = float(block[block > 0].min()) if (block > 0).any() else 0.0
+                x, y = ((u - (width - 1) / 2), (v - (height - 1) / 2))
+                want = [x * near * 2 / width, y * near * 2 / width, near]
+                assert got[0, :, v, u].tolist() == pytest.approx(want, abs=1e-6)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("method", METHODS)
+def test_both_branches_see_positions(method, item):
+    """Without the weights of positions, other depths are found."""
+    net = make(method).eval()
+    before = net.branches(item.image, item.sparse)
+    for branch in (net.colour, net.depth):
+        for step in branch.down:
+            for conv in (step.first.conv1, step.first.conv2, step.second.conv1, step.second.conv2):
+                assert conv.weight[:, -3:].abs().min() > 0
+                conv.weight[:, -3:] = 0
+        after = net.branches(item.image, item.sparse)
+        assert (after.depth - before.depth).abs().max() > 1e-5
+        before = after
 
 
 @torch.no_grad()

@@ -147,6 +147,15 @@ def test_the_spread_that_is_learned_is_the_one_that_made_the_errors():
 
 
 @torch.no_grad()
+def test_the_loss_of_ncnn_l2_is_the_squared_error(item):
+    torch.manual_seed(0)
+    net = Unguided(PaperArchitecture(method="ncnn-l2"))
+    net.set_epoch(0, 4)
+    want = (net.run(item.sparse)[0] - item.depth).square().flatten(1).mean(1)
+    torch.testing.assert_close(net.loss(item), want)
+
+
+@torch.no_grad()
 def test_the_loss_is_hubers_less_a_reward_for_confidence_that_fades(item):
     torch.manual_seed(0)
     net = Unguided(PaperArchitecture(method="ncnn"))

@@ -41,8 +41,8 @@ def test_the_best_variance_of_the_likelihood_is_twice_the_squared_mean_error():
 def rgbd_item(depth):
     sparse = torch.where(torch.rand(depth.shape) < 0.5, depth, 0)
     image = torch.randint(0, 255, (len(depth), 3, *depth.shape[2:]), dtype=torch.uint8)
-    filled, valid = (torch.stack(part) for part in zip(*map(scaffold, sparse), strict=True))
-    return PaperItem([str(i) for i in range(len(depth))], image, depth, sparse, filled, valid)
+    filled = torch.stack([scaffold(one) for one in sparse])
+    return PaperItem([str(i) for i in range(len(depth))], image, depth, sparse, filled, sparse > 0)
 
 
 @torch.no_grad()
@@ -58,6 +58,18 @@ def test_images_weigh_the_same_so_batches_add_up(method):
     for i in range(2):
         one = PaperItem(["x"], *(part[i : i + 1] for part in item[1:]))
         assert float(network.loss(one)) == pytest.approx(float(both[i]), rel=1e-4)
+
+
+@pytest.mark.parametrize("method", ["bdbf", "log"])
+def test_at_the_start_the_loss_reaches_the_depth_block_as_it_reaches_the_image(method):
+    """Gradients of the first convolution of depth and of that of the image, of the same size."""
+    torch.manual_seed(0)
+    network = new_network(PaperArchitecture(method=method, input="rgbd")).train()
+    network.loss(rgbd_item(1 + 4 * torch.rand(4, 1, 64, 96))).mean().backward()
+    bases = network.bases
+    depth, image = bases.depth_stem.conv.weight, bases.encoder.features[0][0].weight
+    sizes = [float(weight.grad.square().mean().sqrt()) for weight in (depth, image)]
+    assert 0.3 < sizes[0] / sizes[1] < 3
 
 
 def test_a_frame_without_depth_is_named():
@@ -76,8 +88,8 @@ def test_a_network_that_sees_points_gets_their_scaffold_in_training_and_in_use(m
     points = Points.from_maps(item.sparse)
     given = Given(item.image, points)
     torch.testing.assert_close(given.sparse, item.sparse)
-    torch.testing.assert_close(given.scaffold[0], item.scaffold)
-    assert torch.equal(given.scaffold[1], item.valid)
+    torch.testing.assert_close(given.depth_input[0], item.scaffold)
+    assert torch.equal(given.depth_input[1], item.sparse > 0)
     mean = network.answer(given).prediction.mean
     torch.testing.assert_close(network.predictor(item.image)(points).prediction.mean, mean)
     less = torch.where(torch.rand(item.sparse.shape) < 0.5, item.sparse, 0)
@@ -86,7 +98,7 @@ def test_a_network_that_sees_points_gets_their_scaffold_in_training_and_in_use(m
     if method == "log":
         torch.testing.assert_close(network.predict_in_training(item), mean)
     else:
-        bases = network.bases(item.image, item.scaffold, item.valid)
+        bases = network.bases(item.image, item.scaffold, item.seen).bases
         want = network.fit(bases, item.sparse).mean
         torch.testing.assert_close(mean, want, rtol=1e-4, atol=1e-4)
         observed = network.observe(item.image, points)  # makes the scaffold from the points

@@ -13,8 +13,17 @@ from safetensors.torch import load_file
 from deepbasis_paper import cli, commands
 from deepbasis_paper.config import PaperConfig
 from deepbasis_paper.targets import plan as plans
+from deepbasis_paper.targets import shift
+from deepbasis_paper.targets.cells import source_of
 from deepbasis_paper.targets.config import Plan
-from deepbasis_paper.targets.plan import ROWS, Training, command, ensure, trainings
+from deepbasis_paper.targets.plan import (
+    ROWS,
+    Training,
+    command,
+    ensure,
+    points_to_test,
+    trainings,
+)
 
 PRIOR = "members.0.fit.prior.cov"
 PLANS = [
@@ -23,7 +32,8 @@ PLANS = [
         data="nyu", root=Path("a folder"), downscale=2, epochs=4, seeds=2,
         encoder_weights=Path("weights.pth"),
     ),
-    Plan(data="roads", frames=20, size=(64, 96), runs=Path("elsewhere")),
+    Plan(data="roads", frames=20, size=(64, 96), runs=Path("elsewhere"), cache=True),
+    Plan(data="kitti", root=Path("k"), encoder="resnet34", normalisation="symmetric"),
 ]  # fmt: skip
 
 
@@ -43,6 +53,26 @@ def test_a_plan_has_the_papers_rows_for_every_seed():
     assert len(names) == len(set(names)) == 14
     assert names[0] == "low-snap-rgbd-s0"
     assert names[-1] == "low-bdbf-rgb-s1"
+
+
+def test_kitti_is_trained_and_tested_with_the_points_of_its_sensor(tmp_path):
+    """In `mid` and, after training on other data, in `shift`."""
+    own = Plan(data="kitti", root=tmp_path)
+    assert Training(own, "mid", "bdbf", "rgbd").config.input_points == "sensor"
+    assert points_to_test(own, "mid", ("5%", "1%")) == ("sensor",)
+    assert points_to_test(own, "low", ("500", "50")) == ("500", "50")
+    other = Plan(data="vkitti2", root=tmp_path, shift_root=tmp_path)
+    points = {domain.name: domain.points for domain in shift.domains(other)}
+    turns = [f"{angle}-deg-{side}" for angle in (15, 30) for side in ("left", "right")]
+    assert list(points) == ["vkitti2", *turns, "kitti"]
+    assert points["kitti"] == "sensor"
+    assert {points[name] for name in ("vkitti2", *turns)} == {"5%"}
+
+
+def test_the_selected_validation_frames_and_the_centred_downscaling_reach_the_source(tmp_path):
+    source = source_of(Plan(data="kitti", root=tmp_path, val_selection=True, downscale=2))
+    assert (source.variant, source.centred) == ("val_selection", True)
+    assert PaperConfig.centred
 
 
 def test_methods_without_a_fit_train_half_as_long_again():

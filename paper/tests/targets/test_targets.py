@@ -10,6 +10,7 @@ import pytest
 import torch
 from matplotlib import image
 
+from data import fakes
 from deepbasis import demo
 from deepbasis.data.sources import Source
 from deepbasis.data.worlds import Worlds
@@ -22,19 +23,21 @@ from deepbasis_paper.cli import main
 from deepbasis_paper.data.training import PaperTrainingSet
 from deepbasis_paper.model import Ensemble
 from deepbasis_paper.networks import PaperArchitecture
-from deepbasis_paper.targets import bounds, enet, prior, runtime, shift, showcase
+from deepbasis_paper.targets import bounds, enet, pages, paper, prior, runtime, shift, showcase
 from deepbasis_paper.targets.config import Plan
+from deepbasis_paper.targets.paper import METRICS
 from deepbasis_paper.targets.plan import Training
 from deepbasis_paper.targets.run import run
 
 FIGURES = {
     "sparsity": ["sparsity"], "curves": ["curves"], "bounds": ["bounds"], "nees": ["nees"],
-    "prior": ["prior"], "qualitative": ["mid-qualitative", "low-qualitative"], "shift": [],
-    "mid": [], "low": [],
+    "prior": ["prior"], "qualitative": ["qualitative-5", "qualitative-500", "qualitative-50"],
+    "shift": [], "mid": [], "low": [],
+    "zero-points": ["zero-points-1", "zero-points-2", "zero-points-3"],
 }  # fmt: skip
 
 
-SLOW = ("sparsity", "qualitative", "prior", "curves")
+SLOW = ("zero-points", "sparsity", "qualitative", "prior", "curves")
 
 
 @pytest.mark.parametrize(
@@ -51,6 +54,8 @@ def test_a_target_writes_its_page_and_names_what_is_missing(target, plan):
     missing = page.split("## Missing")[1]
     if target == "prior":
         assert f"--out {plan.runs}/low-bdbf-rgbd-s0" in missing
+    elif target == "zero-points":
+        assert f"--out {plan.runs}/low-log-rgb-s0" in missing
     else:
         assert f"--out {plan.runs}/{'low' if target == 'low' else 'mid'}-snap-rgbd-s0" in missing
     assert "mid-log" not in missing
@@ -64,7 +69,7 @@ def test_a_table_holds_every_number(plan):
     page = (plan.out / "rooms-mid.md").read_text()
     assert about["frames"] == 4
     cells = {(c["method"], c["reading"], c["points"]): c for c in about["cells"]}
-    assert len(cells) == 22
+    assert len(cells) == 18
     mae = cells["log", "", "5%"]["scores"][0]["metrics"]["mae"]
     assert f"| rgbd | log | {mae:.3f} " in page.replace("**", "")
     assert "| rgbd | snap | missing | missing |" in page
@@ -73,8 +78,6 @@ def test_a_table_holds_every_number(plan):
 
 
 def test_the_papers_numbers_stand_beside_ours(plan, monkeypatch):
-    from deepbasis_paper.targets import paper
-
     monkeypatch.setitem(paper.TABLES, ("rooms", "mid"), paper.table("nyu", "mid"))
     run("mid", plan, "the command")
     page = (plan.out / "rooms-mid.md").read_text()
@@ -82,10 +85,80 @@ def test_the_papers_numbers_stand_beside_ours(plan, monkeypatch):
     assert "| at 5 %: MAE over the best baseline's | at most 0.6 | 0.456, met | unknown" in page
 
 
+def test_pages_of_roads_say_first_that_they_stand_in_for_vkitti2(plan):
+    pages.write_page(replace(plan, data="roads"), "mid", "the command", ["A table."], {})
+    lines = (plan.out / "roads-mid.md").read_text().split("\n")
+    assert lines[0] == "# roads: mid"
+    assert lines[2].startswith("**Rendered roads stand in for Virtual KITTI 2 here")
+    pages.write_page(plan, "mid", "the command", ["A table."], {})
+    assert "stand in" not in (plan.out / "rooms-mid.md").read_text()
+
+
+def stored(plan, target, **cells):
+    """The results of a target, as its page stores them: MAE of methods at points."""
+    rows = []
+    for key, mae in cells.items():
+        method, points, depth_input = key.split("_")
+        metrics = dict.fromkeys(METRICS, 1.0) | {"mae": mae}
+        cell = {"method": method, "reading": "", "input": depth_input, "points": points}
+        rows.append(cell | {"scores": [{"metrics": metrics}, {"metrics": metrics}]})
+    about = json.dumps({"cells": rows, "seconds": {"bdbf": 3.0, "log": 2.0, "snap": 9.0}})
+    (plan.out / f"rooms-{target}.json").write_text(about)
+
+
+def test_the_page_of_claims_is_computed_from_what_is_stored(plan, monkeypatch):
+    monkeypatch.setitem(paper.TABLES, ("rooms", "mid"), paper.table("nyu", "mid"))
+    numbers = {"bdbf_5%_rgbd": 0.4, "log_5%_rgbd": 0.8, "snap_5%_rgbd": 0.9}
+    stored(plan, "mid", **numbers, **{"snap+log_5%_rgbd": 1.0, "linear_5%_": 0.41})
+    stored(plan, "runtime")
+    (plan.out / "rooms-claims-notes.md").write_text("It was a short training.\n")
+    run("claims", plan, "the command")
+    page = (plan.out / "rooms-claims.md").read_text()
+    mid = "[mid](rooms-mid.md)"
+    best = "| at 5 %: MAE over the best baseline's | at most 0.6 | 0.456 | 0.500 | yes |"
+    assert f"{best} {mid} |" in page
+    linear = "| at 5 %: MAE over that of linear interpolation | at most 0.9 | not printed | 0.976 |"
+    assert f"{linear} no | {mid} |" in page
+    assert "| at most 1 | not printed | not measured | - | [mid](rooms-mid.md) |" in page
+    assert "| run time of bdbf over that of log | at most 2 | 1.437 | 1.500 | yes |" in page
+    assert "| below 1 | not printed | not measured | - | low |" in page
+    assert page.count("It was a short training.") == 1
+    assert "$ the command" in page
+
+
+def test_short_trainings_are_marked_and_a_third_as_long(plan):
+    run("ensembles", replace(plan, epochs=8, runs=plan.out / "none"), "the command")
+    page = (plan.out / "rooms-ensembles.md").read_text()
+    assert "trained for 4 epochs each, a third of the 12 of other methods" in page
+    assert "| rgbd | bootstrap+log | missing |" in page
+    assert "short-mid-dropout-rgbd-s0" in page.split("## Missing")[1]
+
+
+@pytest.mark.slow
+def test_the_tables_on_kitti_have_the_papers_rows_and_ours(plan, tmp_path):
+    """On tiny files in KITTI's layout; all models are missing, the classical baselines are not."""
+    root = tmp_path / "kitti"
+    kitti_plan = replace(
+        plan, data="kitti", root=fakes.kitti(root), size=None, frames=2, runs=tmp_path / "none"
+    )
+    run("published", kitti_plan, "the command")
+    page = (plan.out / "kitti-published.md").read_text()
+    assert "| NLSPN | paper | 1.99 | 0.84 | 741.68 | 199.59 |" in page
+    assert "| bdbf | ours | missing | missing | missing | missing |" in page
+    assert "| linear | ours | missing" not in page
+    run("unguided", kitti_plan, "the command")
+    page = (plan.out / "kitti-unguided.md").read_text()
+    assert "| pNCNN | paper | 283.41 | 1237.65 | 0.055 | - | - |" in page
+    assert "| pncnn-exp | ours | missing" in page
+    assert "--method pncnn-exp" in page.split("## Missing")[1]
+    assert "--input-points sensor" in page
+
+
 def test_shift_goes_to_a_folder_and_says_what_it_did_not_test(plan, tmp_path):
     assert "Not tested: nyu, for which --shift-root is needed" in shift.left_out(plan)
     names = [domain.name for domain in shift.domains(Plan(data="roads"))]
-    assert names == ["roads", "15-deg-left", "30-deg-left", "fog"]
+    turns = [f"{angle}-deg-{side}" for angle in (15, 30) for side in ("left", "right")]
+    assert names == ["roads", *turns, "fog"]
     other = tmp_path / "desk"
     list(export(Worlds("rooms", 2, 7, size=(32, 48)), other))
     nyu = Plan(data="nyu", root=tmp_path, shift_root=other, downscale=2)
@@ -134,9 +207,9 @@ def test_real_photographs_are_drawn_only_on_demand(plan, monkeypatch):
     monkeypatch.setattr("deepbasis_paper.targets.qualitative.RENDERED", ())
     run("qualitative", plan, "the command")
     assert not list(plan.out.glob("*full*"))
-    heights = image.imread(plan.out / "rooms-mid-qualitative.png").shape[0]
+    heights = image.imread(plan.out / "rooms-qualitative-5.png").shape[0]
     run("qualitative", replace(plan, with_images=True), "the command")
-    full = image.imread(plan.out / "rooms-mid-qualitative-full.png")
+    full = image.imread(plan.out / "rooms-qualitative-5-full.png")
     assert full.shape[0] > heights
 
 

@@ -47,7 +47,7 @@ def test_every_option_is_scored_once_and_kept(plan, capsys, monkeypatch):
 @pytest.fixture
 def answers(plan):
     """Prediction of one frame by each option."""
-    training = Training(plan, "mid", "bdbf", "rgbd")
+    training = Training(plan, "mid", "bdbf", "rgbd", recipe="corrected")
     model = Ensemble.load(training.model)
     layer = fitting(model).fit
     independent = layer.error_model("independent")
@@ -58,7 +58,7 @@ def answers(plan):
     model.save(path)
     frames = Source("rooms", count=4, size=(32, 48)).open("test")
     sample = WithPoints(frames, parse("40"))[0]
-    methods = dict(variances.choices(training, path))
+    methods = dict(variances.choices(training, path, path))
     return {name: method(sample.image, sample.sparse) for name, method in methods.items()}
 
 
@@ -96,4 +96,4 @@ def test_the_row_is_drawn(plan):
     run("neighbours", plan, "the command")
     assert image.imread(plan.out / "rooms-neighbours.png").std() > 0.05
     run("neighbours", replace(plan, runs=plan.out), "the command")
-    assert "low-bdbf-rgb-s0" in (plan.out / "rooms-neighbours.md").read_text()
+    assert "low-bdbf-rgb-corrected-s0" in (plan.out / "rooms-neighbours.md").read_text()

@@ -105,8 +105,8 @@ def rooms():
 
 def test_input_points_are_withheld_from_training_frames_only(rooms):
     ours = job(PaperConfig(input_drop=1.0, input_points="50"), frames=rooms)
-    assert not ours.training_set(rooms)[0].valid.any()
-    assert ours.training_set(ROOMS.open("train"))[0].valid.any()
+    assert not ours.training_set(rooms)[0].seen.any()
+    assert ours.training_set(ROOMS.open("train"))[0].seen.any()
 
 
 def test_another_training_of_bootstrap_has_other_weights_and_another_order(rooms):

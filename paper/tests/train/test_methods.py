@@ -39,7 +39,8 @@ EVERY = [
 
 @pytest.mark.parametrize(("method", "given"), EVERY)
 def test_every_method_trains_and_predicts(method, given, small, tmp_path):
-    path = train(small(tmp_path, method=method, input=given, epochs=METHODS[method].cycles))
+    settings = {"method": method, "input": given, "recipe": "corrected"}
+    path = train(small(tmp_path, epochs=METHODS[method].cycles, **settings))
     model = Ensemble.load(path)
     assert len(model.networks) == METHODS[method].copies
     sample = Source("rooms", count=1, size=(32, 48)).open("test")[0]

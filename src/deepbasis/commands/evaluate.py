@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from tyro.conf import Positional
 
@@ -19,6 +19,7 @@ from deepbasis.train.config import Data
 class Evaluate:
     """Evaluate models and classical baselines on the test frames of a data set."""
 
+    centred: ClassVar[bool] = False  # how frames are downscaled; see `deepbasis.data.sample.halve`
     models: Positional[tuple[Path, ...]] = ()
     """Names of bundled models, model files, or folders of trainings."""
     data: Data = "rooms"
@@ -34,7 +35,7 @@ class Evaluate:
     full size."""
     variant: str | None = None
     """For roads and the test frames of vkitti2: another light, weather or camera direction, such as
-    fog or 15-deg-left."""
+    fog or 15-deg-left. For kitti: val_selection, the benchmark's 1,000 validation frames."""
     points: tuple[str, ...] = ("5%", "1%", "500", "50", "10", "1", "0")
     """Points of each frame, one row for each entry: a number, a percentage of the pixels, a pattern
     (lidar64, tof, features300, ...), or sensor for the points of the data set itself."""
@@ -70,7 +71,8 @@ class Evaluate:
         if self.out is not None and not self.out.parent.is_dir():
             raise ValueError(f"--out {self.out}: there is no folder {self.out.parent}; create it")
         source = Source(
-            self.data, self.root, self.frames, self.size, self.downscale, variant=self.variant
-        )
+            self.data, self.root, self.frames, self.size, self.downscale, variant=self.variant,
+            centred=self.centred,
+        )  # fmt: skip
         command = shlex.join([program, *sys.argv[1:]])
         report(methods, source, self.points, self.out, command, self.seed, self.workers)

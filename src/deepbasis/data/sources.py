@@ -33,7 +33,9 @@ class Source:
         size: height and width of rendered frames.
         downscale: reduce height and width by this factor, a power of 2.
         seed: of a rendered world.
-        variant: of a rendered world, or of the test frames of VKITTI2.
+        variant: of a rendered world, or of the test frames of VKITTI2; for KITTI, val_selection is
+            the benchmark's selection of 1,000 validation frames.
+        centred: see `halve`.
     """
 
     data: str
@@ -43,6 +45,7 @@ class Source:
     downscale: int = 1
     seed: int = 0
     variant: str | None = None
+    centred: bool = False
 
     def __post_init__(self) -> None:
         check_choice("data", self.data, SOURCES)
@@ -60,7 +63,7 @@ class Source:
         if self.count is not None and self.count < len(frames):
             share = len(frames) / self.count
             frames = Subset(frames, [int(i * share) for i in range(self.count)])
-        return Downscaled(frames, self.downscale) if self.downscale > 1 else frames
+        return Downscaled(frames, self.downscale, self.centred) if self.downscale > 1 else frames
 
     def _read(self, split: Literal["train", "test"]) -> Frames:
         if self.root is None:
@@ -73,7 +76,9 @@ class Source:
             part = split if split == "train" else self.variant or split
             return Vkitti2(self.root, part, halve=False)
         if self.data == "kitti":
-            frames = Kitti(self.root, "train" if split == "train" else "val", halve=False)
+            check_choice("variant", self.variant or "val", ("val", "val_selection"))
+            part = "train" if split == "train" else self.variant or "val"
+            frames = Kitti(self.root, part, halve=False)  # type: ignore[arg-type]
             return Cropped(frames, SIZE)
         part_folder = self.root / split
         return Folder(part_folder if part_folder.is_dir() else self.root)
@@ -150,6 +155,7 @@ class Downscaled:
 
     frames: Frames
     factor: int
+    centred: bool = False
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -157,7 +163,7 @@ class Downscaled:
     def __getitem__(self, index: int) -> Sample:
         sample = self.frames[index]
         for _ in range(self.factor.bit_length() - 1):
-            sample = halve(sample)
+            sample = halve(sample, centred=self.centred)
         return sample
 
     def name(self, index: int) -> str:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from deepbasis import latent
 from deepbasis.data.training import Batch
+from deepbasis.fit import Posterior
 from deepbasis.layer import BasisFit, Errors, Fitted, Observed, Prediction
 from deepbasis.nets.basis import BasisNet, Features
 from deepbasis.nets.kriging import kriging_loss, unmeasured
@@ -125,6 +126,7 @@ class Network(DepthNetwork):
         together = self._observe(item, mixed_precision, Points.join(sets))
         observed, *others = together.split([len(points) for points in sets])
         post = self.fit.fit_ml(observed)
+        self.after_fit(item, observed, post)
 
         def l1_of(weights: Tensor) -> Tensor:
             return l1(observed.pyramid.combine(weights)[:, None], z, known)
@@ -146,6 +148,9 @@ class Network(DepthNetwork):
             kriged = kriging_loss(measured, between, head.kernel, self.fit.prior.value)
             loss = loss + kernel_weight * kriged
         return loss
+
+    def after_fit(self, item: Batch, observed: Observed, post: Posterior) -> None:
+        """Called with each maximum-likelihood fit of the loss; for subclasses."""
 
     def predict_in_training(self, item: Batch) -> Float[Tensor, "b 1 h w"]:
         """Log depth of the maximum-likelihood fit, since there is no prior yet."""

@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from deepbasis.options import options
 
@@ -18,6 +18,7 @@ Data = Literal["nyu", "vkitti2", "kitti", "folder", "rooms", "roads"]
 class TrainConfig:
     """Settings of a training."""
 
+    centred: ClassVar[bool] = False  # how frames are downscaled; see `deepbasis.data.sample.halve`
     out: Path = Path("run")
     """Folder of this training: checkpoint, model, logs."""
     data: Data = "rooms"

@@ -200,8 +200,9 @@ def _open_frames(config: TrainConfig) -> tuple[Frames, Frames]:
 
 def _source(config: TrainConfig) -> Source:
     return Source(
-        config.data, config.root, config.frames, config.size, config.downscale, config.seed
-    )
+        config.data, config.root, config.frames, config.size, config.downscale, config.seed,
+        centred=config.centred,
+    )  # fmt: skip
 
 
 def _open_eval_frames(config: TrainConfig, frames: Frames) -> tuple[Frames, Frames] | None:

@@ -25,7 +25,13 @@ class PaperItem(NamedTuple):
     """Points that the fit uses."""
     scaffold: Float[Tensor, "1 h w"]
     """The input points, interpolated; 0 everywhere if there are none."""
-    valid: Bool[Tensor, "1 h w"]
+    seen: Bool[Tensor, "1 h w"]
+    """Where the input points are."""
+
+    @property
+    def measured(self) -> Tensor:
+        """Points that a learned kernel would be trained with; the paper's networks have none."""
+        return self.sparse
 
 
 @dataclass(frozen=True)
@@ -68,4 +74,6 @@ class PaperTrainingSet:
             fitted = choose_points(sample, self.fit_points, generator, others)
         if not self.depth_input or torch.rand((), generator=generator) < self.drop:
             seen = torch.zeros_like(seen)
-        return PaperItem(sample.name, sample.image, sample.depth, fitted, *scaffold(seen))
+        return PaperItem(
+            sample.name, sample.image, sample.depth, fitted, scaffold(seen), is_valid(seen)
+        )

@@ -4,6 +4,7 @@
 from deepbasis_paper.networks.architecture import PaperArchitecture
 from deepbasis_paper.networks.inputs import Direct, Given, PaperNetwork
 from deepbasis_paper.networks.on_bases import ConvNetwork, RgbdNetwork, RgbNetwork
+from deepbasis_paper.networks.pncnn import Probabilistic
 from deepbasis_paper.networks.two_branch import ConvBranches, FitBranches, TwoBranch
 from deepbasis_paper.networks.unguided import Unguided
 
@@ -15,6 +16,7 @@ __all__ = [
     "Given",
     "PaperArchitecture",
     "PaperNetwork",
+    "Probabilistic",
     "RgbNetwork",
     "RgbdNetwork",
     "TwoBranch",
@@ -25,11 +27,12 @@ __all__ = [
 
 def new_network(architecture: PaperArchitecture) -> PaperNetwork:
     """A new network of the kind that the method uses."""
-    recipe = architecture.recipe
-    if recipe.network == "ncnn":
-        return Unguided(architecture)
-    if recipe.network == "enet":
-        return FitBranches(architecture) if recipe.fits else ConvBranches(architecture)
-    if not recipe.fits:
+    spec = architecture.spec
+    if spec.network == "ncnn":
+        probabilistic = architecture.method.startswith("pncnn")
+        return Probabilistic(architecture) if probabilistic else Unguided(architecture)
+    if spec.network == "enet":
+        return FitBranches(architecture) if spec.fits else ConvBranches(architecture)
+    if not spec.fits:
         return ConvNetwork(architecture)
     return RgbdNetwork(architecture) if architecture.input == "rgbd" else RgbNetwork(architecture)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from deepbasis.nets import Architecture
-from deepbasis_paper.methods import METHODS, Recipe
+from deepbasis_paper.methods import METHODS, MethodSpec
 
 Input = Literal["rgb", "rgbd"]
 
@@ -26,6 +26,6 @@ class PaperArchitecture(Architecture):
             raise ValueError(f"`method` is {self.method!r}; choose one of {', '.join(METHODS)}")
 
     @property
-    def recipe(self) -> Recipe:
+    def spec(self) -> MethodSpec:
         """Of the method."""
         return METHODS[self.method]

@@ -5,14 +5,68 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
+from torch import Tensor, nn
 
 from deepbasis.calibrate import learn
 from deepbasis.calibrate.measure import share
 from deepbasis.data.sample import Frames
 from deepbasis.data.training import collate
+from deepbasis.fit import Prior
 from deepbasis.layer import BasisFit, Errors
+from deepbasis.shapes import Float
 from deepbasis_paper.laplace import laplace_factor, two_term
 from deepbasis_paper.networks.inputs import PaperNetwork
+
+
+class LastEpoch(nn.Module):
+    """Fits of the last epoch of training, from which the paper takes its prior and its factor.
+
+    They are made while the network still changes, and while it normalises each batch by itself.
+    Only sums are kept, as a part of the network's state, so that a training that is resumed in its
+    last epoch ends with the same numbers.
+    """
+
+    frames: Tensor
+    weights: Tensor
+    products: Tensor
+    nees: Tensor
+
+    def __init__(self, m: int) -> None:
+        super().__init__()
+        sizes = {"frames": (), "weights": (m,), "products": (m, m), "nees": ()}
+        for name, size in sizes.items():
+            self.register_buffer(name, torch.zeros(size, dtype=torch.float64))
+
+    @torch.no_grad()
+    def add(self, weights: Float[Tensor, "b m"], nees: Float[Tensor, "b"]) -> None:
+        """Add a batch: weights of maximum likelihood, and the NEES of each image. All processes
+        add the batches of all.
+        """
+        w = weights.double()
+        frames = torch.tensor(len(w), dtype=torch.float64, device=w.device)
+        sums = (frames, w.sum(0), w.mT @ w, nees.double().sum())
+        totals = (self.frames, self.weights, self.products, self.nees)
+        for total, part in zip(totals, sums, strict=True):
+            if torch.distributed.is_available() and torch.distributed.is_initialized():
+                torch.distributed.all_reduce(part)
+            total += part
+
+    @property
+    def prior(self) -> Prior:
+        """Mean and covariance of the weights, without any correction."""
+        if self.frames < 2:
+            raise ValueError(
+                f"a prior needs the weights of at least 2 images, but the last epoch has fitted "
+                f"{int(self.frames)}; train with more frames, or with --recipe corrected"
+            )
+        mean = self.weights / self.frames
+        scatter = self.products - self.frames * mean[:, None] * mean
+        return Prior(mean, scatter / (self.frames - 1))
+
+    @property
+    def factor(self) -> float:
+        """The paper's factor on the variance: the mean over images of error^2 / variance."""
+        return float(self.nees / self.frames)
 
 
 class FittingNetwork(PaperNetwork):

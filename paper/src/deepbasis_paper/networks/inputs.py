@@ -45,13 +45,10 @@ class Given:
         return maps
 
     @cached_property
-    def scaffold(self) -> tuple[Float[Tensor, "b 1 h w"], Bool[Tensor, "b 1 h w"]]:
-        """The points interpolated, and where that is valid."""
-        pairs = [scaffold(one) for one in self.sparse.cpu()]
-        depth, valid = (
-            torch.stack(part).to(self.sparse.device) for part in zip(*pairs, strict=True)
-        )
-        return depth, valid
+    def depth_input(self) -> tuple[Float[Tensor, "b 1 h w"], Bool[Tensor, "b 1 h w"]]:
+        """The points interpolated, and where they are."""
+        filled = torch.stack([scaffold(one) for one in self.sparse.cpu()])
+        return filled.to(self.sparse.device), latent.is_valid(self.sparse)
 
 
 @dataclass(frozen=True)
@@ -89,6 +86,10 @@ class PaperNetwork(DepthNetwork):
 
     def learn_prior(self, fabric: Fabric, items: Any) -> None:
         """Learn the prior of a fit from all items of a training set; nothing without a fit."""
+
+    def learn_as_in_paper(self, *, prior: bool) -> dict[str, object]:
+        """Learn the paper's prior, if asked for, and its factor; nothing without a fit."""
+        return {}
 
     def calibrate(self, draw: Draw, frames: Frames) -> dict[str, object]:
         """Learn the variance on validation frames, if training did not; returns what was found."""

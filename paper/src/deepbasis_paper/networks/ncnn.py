@@ -71,11 +71,17 @@ class NCNN(nn.Module):
         self.leave = NormConv(channels, 1, 1)
 
     def forward(
-        self, sparse: Float[Tensor, "b 1 h w"]
+        self,
+        sparse: Float[Tensor, "b 1 h w"],
+        confidence: Float[Tensor, "b 1 h w"] | None = None,
     ) -> tuple[Float[Tensor, "b 1 h w"], Float[Tensor, "b 1 h w"]]:
-        """Depth in metres, 0 where no measurement reaches, and confidence."""
+        """Depth in metres, 0 where no measurement reaches, and confidence.
+
+        `confidence` is that of the measurements, by default 1.
+        """
         valid = latent.is_valid(sparse)
-        here = self.enter(torch.where(valid, sparse, 0), valid.to(sparse.dtype))
+        trust = valid.to(sparse.dtype) if confidence is None else confidence
+        here = self.enter(torch.where(valid, sparse, 0), trust)
         scales = [self.third(*self.second(*here))]
         for number in range(1, SCALES):
             here = self.second(*shrink(*scales[-1]))
@@ -83,7 +89,6 @@ class NCNN(nn.Module):
         found = scales.pop()
         for join, finer in zip(self.join, reversed(scales), strict=True):
             coarser = grow(found, finer[0])
-            x, confidence = (torch.cat(parts, 1) for parts in zip(finer, coarser, strict=True))
-            found = join(x, confidence)
-        depth, confidence = self.leave(*found)
-        return depth, confidence
+            found = join(*(torch.cat(parts, 1) for parts in zip(finer, coarser, strict=True)))
+        depth, reached = self.leave(*found)
+        return depth, reached

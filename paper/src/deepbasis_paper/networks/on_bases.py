@@ -6,21 +6,54 @@ from torch import Tensor
 
 from deepbasis.calibrate import learn
 from deepbasis.data.sample import Frames
+from deepbasis.data.training import Batch
+from deepbasis.fit import Posterior
 from deepbasis.layer import Errors, Fitted, Observed, Prediction
+from deepbasis.layer.pyramid import project_in_blocks
 from deepbasis.nets import Architecture, BasisNet, Features, Network
-from deepbasis.nets.network import l1, to_target
+from deepbasis.nets.network import l1, per_image, to_target
 from deepbasis.points import Points
 from deepbasis.shapes import Float, UInt8
 from deepbasis_paper.data.training import PaperItem
 from deepbasis_paper.networks.architecture import PaperArchitecture
 from deepbasis_paper.networks.basis import PaperBasisNet
-from deepbasis_paper.networks.fits import FittingNetwork
+from deepbasis_paper.networks.fits import FittingNetwork, LastEpoch
 from deepbasis_paper.networks.heads import ConvHead, laplace_nll
 from deepbasis_paper.networks.inputs import Direct, Given, PaperNetwork
 
 
 class RgbNetwork(Network, FittingNetwork):
-    """The library's network: bases of the image alone, and a fit."""
+    """The library's network: bases of the image alone, and a fit.
+
+    It records the fits of the last epoch, for the paper's recipe.
+    """
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__(architecture)
+        self.last_epoch = LastEpoch(self.fit.channels + 1)
+        self.recording = False
+
+    def set_epoch(self, epoch: int, epochs: int) -> None:
+        """Record from the first step of the last epoch."""
+        self.recording = epoch == epochs - 1
+
+    @torch.no_grad()
+    def after_fit(self, item: Batch, observed: Observed, post: Posterior) -> None:
+        """Record weights and NEES of a batch of the last epoch."""
+        if not (self.recording and self.training):
+            return
+        z, known = to_target(item)
+        onto = torch.cat([post.mean[..., None], post.root], -1).mT
+        mean, model_var = (part.view_as(z) for part in project_in_blocks(observed.pyramid, onto))
+        self.last_epoch.add(post.mean, per_image((z - mean).square() / model_var, known))
+
+    def learn_as_in_paper(self, *, prior: bool) -> dict[str, object]:
+        """Take prior and factor from the last epoch; there are no hyperpriors."""
+        found = self.last_epoch
+        if prior:
+            self.fit.set_prior(found.prior)
+        self.fit.error_model("paper").calibration.set_factors(1.0, found.factor)
+        return {"nees_factor": found.factor, "last_epoch_frames": int(found.frames)}
 
     def answer(
         self, given: Given, *, errors: Errors | None = None, huber: float | None = None
@@ -51,7 +84,7 @@ class RgbdNetwork(RgbNetwork):
         self, given: Given, *, errors: Errors | None = None, huber: float | None = None
     ) -> Fitted:
         """Fit of the points."""
-        features = self.bases(given.image, *given.scaffold)
+        features = self.bases(given.image, *given.depth_input)
         observed = super().observe(given.image, given.points, features)
         return self.fit.fit_details(observed, errors=errors, huber=huber)
 
@@ -63,12 +96,12 @@ class RgbdNetwork(RgbNetwork):
     ) -> Observed:
         """What the fit needs: the features, made now from the points if they are not passed."""
         if features is None:
-            features = self.bases(image, *Given(image, points).scaffold)
+            features = self.bases(image, *Given(image, points).depth_input)
         return super().observe(image, points, features)
 
     def features_of(self, item: PaperItem) -> Features:  # type: ignore[override]
         """Features of a training batch."""
-        return self.bases(item.image, item.scaffold, item.valid)
+        return self.bases(item.image, item.scaffold, item.seen)
 
 
 class ConvNetwork(PaperNetwork):
@@ -76,15 +109,15 @@ class ConvNetwork(PaperNetwork):
 
     def __init__(self, architecture: PaperArchitecture) -> None:
         super().__init__()
-        recipe = architecture.recipe
+        spec = architecture.spec
         self.depth_input = architecture.input == "rgbd"
         self.bases = PaperBasisNet(
             architecture.encoder,
             normalisation=architecture.normalisation,
             depth_input=self.depth_input,
-            dropout=recipe.dropout,
+            dropout=spec.dropout,
         )
-        self.head = ConvHead(BasisNet.channels, variance=recipe.variance)
+        self.head = ConvHead(BasisNet.channels, variance=spec.variance)
 
     def set_start(self, log_depth: float) -> None:
         """Set the log depth that an untrained network predicts on average."""
@@ -94,7 +127,7 @@ class ConvNetwork(PaperNetwork):
         self, given: Given, *, errors: Errors | None = None, huber: float | None = None
     ) -> Direct:
         """Prediction of every pixel."""
-        filled = given.scaffold if self.depth_input else ()
+        filled = given.depth_input if self.depth_input else ()
         mean, var = self.head(self.bases(given.image, *filled).bases, given.size)
         return Direct(Prediction(mean, torch.zeros_like(var), var), given.points.count)
 
@@ -109,7 +142,7 @@ class ConvNetwork(PaperNetwork):
         return self._run(item, mixed_precision=False)[0]
 
     def _run(self, item: PaperItem, mixed_precision: bool) -> tuple[Tensor, Tensor]:
-        filled = (item.scaffold, item.valid) if self.depth_input else ()
+        filled = (item.scaffold, item.seen) if self.depth_input else ()
         with torch.autocast(item.image.device.type, torch.bfloat16, enabled=mixed_precision):
             features = self.bases(item.image, *filled)
         return self.head(

@@ -26,13 +26,14 @@ class Unguided(PaperNetwork):
 
     Where no measurement reaches, the depth is the usual one of the training frames. Its loss is
     Huber's error in metres and a reward for confidence where that error is small, whose weight is
-    1 / epoch (Eldesokey et al., 2018).
+    1 / epoch (Eldesokey et al., 2018); that of ncnn-l2 is the squared error alone.
     """
 
     start: Tensor
 
     def __init__(self, architecture: PaperArchitecture) -> None:
         super().__init__()
+        self.squared = architecture.method == "ncnn-l2"
         self.net = NCNN()
         self.spread = Spread(doubts=True)
         self.register_buffer("start", torch.zeros(()))
@@ -63,11 +64,14 @@ class Unguided(PaperNetwork):
         return Direct(prediction, given.points.count)
 
     def loss(self, item: PaperItem, *, mixed_precision: bool = False) -> Float[Tensor, "b"]:
-        """Huber's error less the reward for confidence."""
+        """Huber's error less the reward for confidence, or the squared error."""
         _, known = to_target(item)
         with torch.autocast(item.image.device.type, torch.bfloat16, enabled=mixed_precision):
             depth, confidence = self.run(item.sparse)
-        error = F.smooth_l1_loss(depth, torch.where(known, item.depth, 0), reduction="none")
+        true = torch.where(known, item.depth, 0)
+        if self.squared:
+            return per_image((depth - true).square(), known)
+        error = F.smooth_l1_loss(depth, true, reduction="none")
         return per_image(error - self.confidence_weight * confidence * (1 - error), known)
 
     def calibrate(self, draw: Draw, frames: Frames) -> dict[str, object]:

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from deepbasis.calibrate.measure import pattern_of
 from deepbasis.data.sample import Sample
 from deepbasis.data.with_points import WithPoints
 from deepbasis.evaluation import Estimate
 from deepbasis.latent import is_valid, to_latent
-from deepbasis.patterns import parse
 from deepbasis.shapes import Float
-from deepbasis_paper.targets.cells import Row, cached, find_model, read, source_of
+from deepbasis_paper.targets.cells import Row, find_model, read, source_of
 from deepbasis_paper.targets.config import Plan
 from deepbasis_paper.targets.figures import COLOURS, drawn, grid
 from deepbasis_paper.targets.pages import write_figure, write_page
-from deepbasis_paper.targets.plan import REGIMES, Training
+from deepbasis_paper.targets.plan import Training, trained_points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +38,8 @@ TEXT = (
 
 def write(plan: Plan, command: str) -> None:
     """Predict one test frame by every method of `mid`, and draw."""
-    sample = choose(plan, REGIMES["mid"])
+    points = trained_points(plan, "mid")
+    sample = choose(plan, points)
     found, absent = predict(plan, drawn("mid"), sample)
     lines = ["No model has been trained yet."]
     if found:
@@ -52,17 +53,15 @@ def write(plan: Plan, command: str) -> None:
         share_limits([pair[0] for pair in axes])
         axes[-1][0].set_xlabel("pixel of the row")
         axes[-1][1].set_xlabel("error in units of b")
-        told = TEXT.format(
-            level=THREE_B, reach=REACH, name=sample.name, row=row, points=REGIMES["mid"]
-        )
+        told = TEXT.format(level=THREE_B, reach=REACH, name=sample.name, row=row, points=points)
         lines = [told, "", write_figure(plan, "bounds", figure)]
     write_page(plan, "bounds", command, lines, {}, absent)
 
 
 def choose(plan: Plan, points: str) -> Sample:
     """The test frame in the middle, with points."""
-    frames = cached(source_of(plan))
-    return WithPoints(frames, parse(points), seed=plan.seed)[len(frames) // 2]
+    frames = source_of(plan).open("test")
+    return WithPoints(frames, pattern_of(points), seed=plan.seed)[len(frames) // 2]
 
 
 def predict(

@@ -17,12 +17,14 @@ from deepbasis.data.sources import CachedFrames, Source, fingerprint
 from deepbasis.evaluation import Method, Score, baseline_method, commit, model_method, tally_all
 from deepbasis.layer import Errors
 from deepbasis.metrics import Tally
+from deepbasis_paper.config import RecipeName
 from deepbasis_paper.methods import METHODS
 from deepbasis_paper.model import Ensemble
 from deepbasis_paper.targets.config import Plan
 from deepbasis_paper.targets.plan import ROWS, Training, ensure
 
-# Error models of a fit, by the name that tables give them. The first is the paper's.
+# Error models of a fit, by the name that tables give them. The first is the paper's, and of the
+# paper's recipe; the others are of the corrected one.
 READINGS: dict[str, Errors] = {
     "": "paper", "predictive": "independent", "correlated": "correlated"
 }  # fmt: skip
@@ -38,7 +40,7 @@ class Row:
     input: str = ""
     """Empty, as the regime, for classical baselines."""
     reading: str = ""
-    """One of `READINGS`; methods without a fit have the first only."""
+    """One of `READINGS`; all methods but bdbf have the first only."""
 
     @property
     def name(self) -> str:
@@ -59,8 +61,11 @@ class Row:
         """One for each seed; none of a baseline."""
         if not self.regime:
             return []
-        seeds = range(plan.seeds)
-        return [Training(plan, self.regime, self.method, self.input, seed) for seed in seeds]
+        recipe: RecipeName = "corrected" if self.reading else "paper"
+        return [
+            Training(plan, self.regime, self.method, self.input, seed, recipe)
+            for seed in range(plan.seeds)
+        ]
 
 
 class Kept(NamedTuple):
@@ -93,7 +98,7 @@ class Cell(NamedTuple):
 def rows(regime: str, points: str = "") -> Iterator[Row]:
     """All rows of one half of the paper; baselines where there are points."""
     for method, depth_input in ROWS[regime]:
-        for reading in READINGS if METHODS[method].fits else ("",):
+        for reading in READINGS if method == "bdbf" else ("",):
             yield Row(method, regime, depth_input, reading)
     if points != "0":
         yield from (Row(name) for name in BASELINES)
@@ -101,7 +106,10 @@ def rows(regime: str, points: str = "") -> Iterator[Row]:
 
 def source_of(plan: Plan) -> Source:
     """The data set of the plan; its test frames are scored."""
-    return Source(plan.data, plan.root, plan.frames, plan.size, plan.downscale)
+    variant = "val_selection" if plan.val_selection else None
+    return Source(
+        plan.data, plan.root, plan.frames, plan.size, plan.downscale, variant=variant, centred=True
+    )
 
 
 def score(plan: Plan, row: Row, points: str, source: Source | None = None) -> Cell:
@@ -156,9 +164,13 @@ def evaluation(plan: Plan, row: Row, *points: str, source: Source | None = None)
     return shlex.join([*words, "--points", *points])
 
 
+def open_test_frames(plan: Plan, source: Source) -> Frames:
+    """The test frames of a source; read once, if the plan caches frames."""
+    return _cached(source) if plan.cache else source.open("test")
+
+
 @cache
-def cached(source: Source) -> Frames:
-    """The test frames of a source, read once."""
+def _cached(source: Source) -> Frames:
     return CachedFrames(source.open("test"))
 
 
@@ -185,7 +197,9 @@ def _keep(plan: Plan, row: Row, points: str, source: Source, model: Path | None)
         folder.mkdir(parents=True, exist_ok=True)
         name = model.parent.name if model else row.method
         print(f"scoring {' '.join(filter(None, [name, row.reading]))} at {points}", flush=True)
-        tallies = tally_all({name: read(row, model)}, cached(source), points, plan.seed)
+        tallies = tally_all(
+            {name: read(row, model)}, open_test_frames(plan, source), points, plan.seed
+        )
         _write(path, about, row, tallies[name])
     return _load(path)
 

@@ -7,7 +7,7 @@ from deepbasis_paper.targets.cells import Cell, Row, rows, score
 from deepbasis_paper.targets.config import Plan
 from deepbasis_paper.targets.figures import TITLES, add_legend, drawn, grid, style
 from deepbasis_paper.targets.pages import HEADS, markdown, write_figure, write_page
-from deepbasis_paper.targets.plan import REGIMES
+from deepbasis_paper.targets.plan import REGIMES, trained_points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,13 +22,14 @@ TEXT = (
 
 def write(plan: Plan, command: str) -> None:
     """Score, draw, and list the areas."""
+    tested = {regime: trained_points(plan, regime) for regime in REGIMES}
     cells = {
         (row, points): score(plan, row, points)
-        for regime, points in REGIMES.items()
+        for regime, points in tested.items()
         for row in rows(regime)
     }
     figure, axes = grid(2, 2, (4.6, 3.5))
-    for pair, (regime, points) in zip(axes, REGIMES.items(), strict=True):
+    for pair, (regime, points) in zip(axes, tested.items(), strict=True):
         for row in drawn(regime):
             draw_sparsification(pair[0], row, cells[row, points])
             draw_calibration(pair[1], row, cells[row, points])

@@ -35,7 +35,7 @@ TEXT = (
 
 def write(plan: Plan, command: str) -> None:
     """Draw the row with the most points of a packaged room, by the rgb network of `low`."""
-    training = Training(plan, "low", "bdbf", "rgb")
+    training = Training(plan, "low", "bdbf", "rgb", recipe="corrected")
     if (path := find_model(training)) is None:
         lines = ["No model has been trained yet."]
         return write_page(plan, "neighbours", command, lines, {}, [training])

@@ -24,6 +24,10 @@ HEADS = {
     "mae": "MAE (m)", "rmse": "RMSE (m)", "delta1": "δ1 (%)", "ause": "AUSE (m)", "auce": "AUCE",
     "nll": "NLL", "nees": "NEES",
 }  # fmt: skip
+STAND_IN = (
+    "**Rendered roads stand in for Virtual KITTI 2 here; numbers of the paper are those of Virtual "
+    "KITTI 2.**"
+)
 Cells = Mapping[tuple[Row, str], Cell]
 """By row and points."""
 
@@ -111,7 +115,8 @@ def write_page(
     absent = ["## Missing", "", "Not trained yet:", "", *_commands(gone), ""] if gone else []
     foot = [*absent, f"{told}; {CONVENTIONS['images']}.", "", "```text", f"$ {command}", "```", ""]
     path = plan.out / f"{plan.data}-{target}"
-    page = "\n".join([f"# {plan.data}: {target}", "", *lines, "", *foot])
+    stand_in = [STAND_IN, ""] if plan.stands_for != plan.data else []
+    page = "\n".join([f"# {plan.data}: {target}", "", *stand_in, *lines, "", *foot])
     for suffix, text in (("json", json.dumps(about, indent=1, default=str) + "\n"), ("md", page)):
         with atomic_write(path.with_name(f"{path.name}.{suffix}")) as file:
             file.write(text.encode())

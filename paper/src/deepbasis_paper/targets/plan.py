@@ -4,42 +4,47 @@
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import get_args
 
 from deepbasis.data.tensors import load_tensors, save_tensors
 from deepbasis.train.checkpoint import FREE
-from deepbasis_paper.config import PaperConfig
+from deepbasis_paper.config import PaperConfig, RecipeName
 from deepbasis_paper.methods import METHODS
 from deepbasis_paper.targets.config import Plan
 
 # Points in training of the paper's two halves: many ("mid") and few ("low").
 REGIMES = {"mid": "5%", "low": "500"}
+# KITTI has a sensor of its own, whose points are about 5 % of the pixels.
+SENSOR = {"kitti": "sensor"}
 _BOTH = (("snap", "rgbd"), ("snap+log", "rgbd"), ("log", "rgbd"), ("dbf", "rgbd"), ("bdbf", "rgbd"))
 ROWS: dict[str, tuple[tuple[str, str], ...]] = {
     "mid": _BOTH,
     "low": (*_BOTH, ("log", "rgb"), ("bdbf", "rgb")),
 }
-# The steps of these are the same; only what is learned after training differs.
-TWINS = {"dbf": "bdbf", "bdbf": "dbf"}
+# The steps of these methods and recipes are the same; only what is learned after them differs.
+TWINS = [(method, recipe) for method in ("bdbf", "dbf") for recipe in get_args(RecipeName)]
 CHECKPOINT = "checkpoint.safetensors"
 
 
 @dataclass(frozen=True)
 class Training:
-    """One cell of the plan: a method, its input, its regime and its seed."""
+    """One cell of the plan: a method, its input, its regime, its seed and its recipe."""
 
     plan: Plan
     regime: str
     method: str
     input: str
     seed: int = 0
+    recipe: RecipeName = "paper"
 
     @property
     def name(self) -> str:
         """Row of the table, and folder below the plan's."""
-        return f"{self.regime}-{self.method}-{self.input}-s{self.seed}"
+        recipe = "" if self.recipe == "paper" else f"-{self.recipe}"
+        return f"{self.regime}-{self.method}-{self.input}{recipe}-s{self.seed}"
 
     @property
     def model(self) -> Path:
@@ -49,19 +54,31 @@ class Training:
     @property
     def config(self) -> PaperConfig:
         """Its settings. The paper's schedule needs its 20 epochs; others use one cosine."""
-        plan, recipe = self.plan, METHODS[self.method]
-        epochs = recipe.epochs
+        plan, spec = self.plan, METHODS[self.method]
+        epochs = spec.epochs
         if plan.epochs is not None:
-            epochs = plan.epochs if recipe.fits else plan.epochs * 3 // 2
+            epochs = plan.epochs if spec.fits else plan.epochs * 3 // 2
         return PaperConfig(
             out=self.model.parent, data=plan.data, root=plan.root, frames=plan.frames,
-            size=plan.size, downscale=plan.downscale, cache=True, val_frames=plan.val_frames,
-            method=self.method, encoder_weights=plan.encoder_weights,  # type: ignore[arg-type]
-            normalisation="symmetric", input=self.input,  # type: ignore[arg-type]
-            input_points=REGIMES[self.regime], epochs=epochs,
+            size=plan.size, downscale=plan.downscale, cache=plan.cache, val_frames=plan.val_frames,
+            method=self.method, recipe=self.recipe,  # type: ignore[arg-type]
+            encoder=plan.encoder, encoder_weights=plan.encoder_weights,
+            normalisation=plan.normalisation, input=self.input,  # type: ignore[arg-type]
+            input_points=trained_points(plan, self.regime), epochs=epochs,
             lr=2e-4 if plan.epochs is None else 4e-4,
             schedule="halve" if plan.epochs is None else "cosine", seed=self.seed,
         )  # fmt: skip
+
+
+def trained_points(plan: Plan, regime: str) -> str:
+    """Points of the trainings of one half of the paper."""
+    return SENSOR.get(plan.data, REGIMES[regime]) if regime == "mid" else REGIMES[regime]
+
+
+def points_to_test(plan: Plan, regime: str, points: Sequence[str]) -> tuple[str, ...]:
+    """Points of tests: those of training first. Of a sensor's points there are no fewer."""
+    first = trained_points(plan, regime)
+    return (first,) if first == "sensor" else tuple(points)
 
 
 def trainings(plan: Plan, regime: str) -> Iterator[Training]:
@@ -107,15 +124,20 @@ def ensure(training: Training) -> Path:
 
 def _borrow(training: Training) -> None:
     """Copy the checkpoint of a finished twin, so that only what comes after it is left to do."""
-    twin = replace(training, method=TWINS.get(training.method, training.method))
-    here, there = training.model.parent, twin.model.parent
-    if (here / CHECKPOINT).exists() or not (twin.model.exists() and (there / CHECKPOINT).exists()):
+    here = training.model.parent
+    if (here / CHECKPOINT).exists() or (training.method, training.recipe) not in TWINS:
         return
-    _check(twin)
-    here.mkdir(parents=True, exist_ok=True)
-    tensors, header = load_tensors(there / CHECKPOINT)
-    header["settings"]["method"] = training.method
-    save_tensors(here / CHECKPOINT, tensors, header)
+    for method, recipe in TWINS:
+        twin = replace(training, method=method, recipe=recipe)
+        checkpoint = twin.model.parent / CHECKPOINT
+        if not (twin.model.exists() and checkpoint.exists()):
+            continue
+        _check(twin)
+        here.mkdir(parents=True, exist_ok=True)
+        tensors, header = load_tensors(checkpoint)
+        header["settings"] |= {"method": training.method, "recipe": training.recipe}
+        save_tensors(here / CHECKPOINT, tensors, header)
+        return
 
 
 def _check(training: Training) -> None:

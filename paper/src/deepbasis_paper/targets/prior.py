@@ -32,7 +32,8 @@ DRAWN = (0.005, 0.995)
 TEXT = (
     "Least-squares weights of the training frames, and the Gaussian of the prior (black). Last "
     "column: all weights, minus their prior mean and divided by their prior std, against a unit "
-    "Gaussian. Estimation adds noise to the weights, so the prior is narrower than the histogram."
+    "Gaussian. As in the paper, the prior is the scatter of the weights in the last epoch of "
+    "training; the histograms are of the trained network."
 )
 
 
@@ -76,8 +77,9 @@ def fitted_weights(
     """
     config, layer = training.config, network.fit
     source = Source(
-        config.data, config.root, config.frames, config.size, config.downscale, config.seed
-    )
+        config.data, config.root, config.frames, config.size, config.downscale, config.seed,
+        centred=config.centred,
+    )  # fmt: skip
     frames, _ = split_validation(source.open("train"), config.val_frames)
     items = PaperTrainingSet(
         subsample(frames, FRAMES), config.input_points, config.fit_points,

@@ -7,22 +7,33 @@ import torch
 from torch import Tensor
 
 from deepbasis import latent
+from deepbasis.calibrate.measure import pattern_of
 from deepbasis.data.sample import Sample
+from deepbasis.data.sources import subsample
+from deepbasis.data.with_points import WithPoints
 from deepbasis.evaluation import Estimate
 from deepbasis.plots import rows_of, show_points
 from deepbasis.shapes import Float
 from deepbasis_paper.targets.bounds import choose, predict
+from deepbasis_paper.targets.cells import source_of
 from deepbasis_paper.targets.config import Plan
 from deepbasis_paper.targets.figures import TITLES, drawn, grid
 from deepbasis_paper.targets.pages import write_figure, write_page
-from deepbasis_paper.targets.plan import Training
+from deepbasis_paper.targets.plan import REGIMES, Training, trained_points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Points that each half is shown with: those of training, and few.
-SHOWN = {"mid": "5%", "low": "50"}
+# Halves of the paper and the points that they are shown with: those of training, and few.
+SHOWN = (("mid", REGIMES["mid"]), ("low", REGIMES["low"]), ("low", "50"))
+# Frames that are shown without points, evenly spread.
+ZERO_FRAMES = 3
+ZERO_TEXT = (
+    "Depth without any point. `log` was trained for monocular depth, by its likelihood; `bdbf` "
+    "with 500 points, of which only its prior is left here. Maps in a row share a colour scale; "
+    "std and error have the same scale."
+)
 RENDERED = ("rooms", "roads")
 # Inches of one map.
 WIDTH = 1.7
@@ -32,7 +43,8 @@ def write(plan: Plan, command: str) -> None:
     """Predict one test frame by every method of each half, and draw."""
     lines: list[str] = []
     gone: list[Training] = []
-    for regime, points in SHOWN.items():
+    for regime, shown in SHOWN:
+        points = trained_points(plan, regime) if shown == REGIMES[regime] else shown
         sample = choose(plan, points)
         # The depth of `predictive` is that of bdbf.
         rows = [row for row in drawn(regime) if row.reading != "predictive"]
@@ -41,13 +53,33 @@ def write(plan: Plan, command: str) -> None:
         if not found:
             continue
         lines += [f"Frame {sample.name}, {TITLES[regime]}, shown with {points}:", ""]
-        with_image = plan.data in RENDERED
-        figure = panels(sample, found, with_image=with_image)
-        lines += [write_figure(plan, f"{regime}-qualitative", figure), ""]
-        if plan.with_images and not with_image:
-            write_figure(plan, f"{regime}-qualitative-full", panels(sample, found, with_image=True))
+        lines += [draw(plan, f"qualitative-{points.removesuffix('%')}", sample, found), ""]
     lines.append("Maps in a row share a colour scale; std and error have the same scale.")
     write_page(plan, "qualitative", command, lines, {}, gone)
+
+
+def write_zero_points(plan: Plan, command: str) -> None:
+    """Predict some test frames without points, by the two methods of the image alone, and draw."""
+    rows = [row for row in drawn("low") if row.rgb and not row.reading]
+    frames = subsample(source_of(plan).open("test"), ZERO_FRAMES)
+    lines: list[str] = [ZERO_TEXT, ""]
+    absent: list[Training] = []
+    for index in range(len(frames)):
+        sample = WithPoints(frames, pattern_of("0"))[index]
+        found, absent = predict(plan, rows, sample)
+        if found:
+            shown = draw(plan, f"zero-points-{index + 1}", sample, found)
+            lines += [f"Frame {sample.name}:", "", shown, ""]
+    write_page(plan, "zero-points", command, lines, {}, absent)
+
+
+def draw(plan: Plan, name: str, sample: Sample, found: dict[str, Estimate]) -> str:
+    """Write a figure, of real data without the photograph unless asked for; returns its line."""
+    with_image = plan.data in RENDERED
+    shown = write_figure(plan, name, panels(sample, found, with_image=with_image))
+    if plan.with_images and not with_image:
+        write_figure(plan, f"{name}-full", panels(sample, found, with_image=True))
+    return shown
 
 
 def panels(sample: Sample, found: dict[str, Estimate], *, with_image: bool) -> "Figure":

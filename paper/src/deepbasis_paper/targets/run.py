@@ -5,7 +5,10 @@ from deepbasis_paper.targets import (
     bounds,
     curves,
     enet,
+    ensembles,
     gallery,
+    judgement,
+    kitti,
     nees,
     neighbours,
     noise_term,
@@ -25,6 +28,9 @@ WRITERS = {
     "shift": shift.write, "nees": nees.write, "prior": prior.write, "runtime": runtime.write,
     "qualitative": qualitative.write, "variances": variances.write,
     "neighbours": neighbours.write, "showcase": showcase.write, "enet": enet.write,
+    "zero-points": qualitative.write_zero_points, "published": kitti.write_published,
+    "unguided": kitti.write_unguided, "claims": judgement.write,
+    "ensembles": ensembles.write,
 }  # fmt: skip
 
 

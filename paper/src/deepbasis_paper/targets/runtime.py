@@ -62,7 +62,7 @@ def measure(rounds: int, size: tuple[int, int] = SIZE) -> dict[str, float]:
         calls[name] = partial(Ensemble(architecture, METHODS[name].copies), image, sparse)
     correlated = Ensemble(PaperArchitecture(method="bdbf", input="rgbd", errors="correlated"))
     calls["bdbf, correlated"] = partial(correlated, image, sparse)
-    calls[SCAFFOLD] = lambda: Given(image, Points.from_maps(sparse)).scaffold
+    calls[SCAFFOLD] = lambda: Given(image, Points.from_maps(sparse)).depth_input
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(rounds + 1):
         for name, call in calls.items():

@@ -10,11 +10,12 @@ from deepbasis_paper.targets.cells import Cell, Row, evaluation, rows, score, so
 from deepbasis_paper.targets.config import Plan
 from deepbasis_paper.targets.pages import table, write_page
 from deepbasis_paper.targets.paper import table as paper_table
-from deepbasis_paper.targets.plan import REGIMES
+from deepbasis_paper.targets.plan import REGIMES, SENSOR, trained_points
 
 # What --shift-root holds, by the data set of training.
 ROOTS = {"nyu": "folder", "rooms": "nyu", "roads": "kitti", "vkitti2": "kitti", "kitti": "folder"}
-TURNED = {"roads": ("15-deg-left", "30-deg-left", "fog"), "vkitti2": ("15-deg-left", "30-deg-left")}
+_TURNS = ("15-deg-left", "15-deg-right", "30-deg-left", "30-deg-right")
+TURNED = {"roads": (*_TURNS, "fog"), "vkitti2": _TURNS}
 
 
 class Domain(NamedTuple):
@@ -27,7 +28,7 @@ class Domain(NamedTuple):
 
 def domains(plan: Plan) -> Iterator[Domain]:
     """The domain of training first, then all others that there are frames of."""
-    own, points = source_of(plan), REGIMES["mid"]
+    own, points = source_of(plan), trained_points(plan, "mid")
     yield Domain(plan.data, own, points)
     for variant in TURNED.get(plan.data, ()):
         yield Domain(variant, replace(own, variant=variant), points)
@@ -35,7 +36,7 @@ def domains(plan: Plan) -> Iterator[Domain]:
         kind = ROOTS[plan.data]
         other = replace(own, data=kind, root=plan.shift_root, size=None)
         name = plan.shift_root.resolve().name if kind == "folder" else kind
-        yield Domain(name, other, "sensor" if kind == "kitti" else points)
+        yield Domain(name, other, SENSOR.get(kind, REGIMES["mid"]))
 
 
 def left_out(plan: Plan) -> str:
@@ -48,9 +49,12 @@ def left_out(plan: Plan) -> str:
 
 def write(plan: Plan, command: str) -> None:
     """Score every row on every domain."""
-    paper = paper_table(plan.data, "shift")
+    paper = paper_table(plan.stands_for, "shift")
     cells: dict[tuple[Row, str], Cell] = {}
-    lines = [f"Trained on {plan.data} with points: {REGIMES['mid']}. {left_out(plan)}", ""]
+    lines = [
+        f"Trained on {plan.data} with points: {trained_points(plan, 'mid')}. {left_out(plan)}",
+        "",
+    ]
     told = []
     for domain in domains(plan):
         here = {row: score(plan, row, domain.points, domain.source) for row in rows("mid")}
@@ -58,7 +62,7 @@ def write(plan: Plan, command: str) -> None:
         count = len(domain.source.open("test"))
         about = f"{count} frames, split {split(domain.source)}, points: {domain.points}"
         lines += [f"## Tested on {domain.name}", "", f"{about}.", ""]
-        lines += table(here, paper, domain.name.removesuffix("-left"))
+        lines += table(here, paper, domain.name.removesuffix("-left").removesuffix("-right"))
         told += [evaluation(plan, row, domain.points, source=domain.source) for row in here]
     lines += ["## Commands", "", "```text", *(f"$ {line}" for line in told), "```", ""]
     write_page(plan, "shift", command, lines, cells)

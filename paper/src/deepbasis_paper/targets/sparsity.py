@@ -7,6 +7,7 @@ from deepbasis_paper.targets.cells import Cell, Row, rows, score
 from deepbasis_paper.targets.config import Plan
 from deepbasis_paper.targets.figures import TITLES, add_legend, drawn, grid, style
 from deepbasis_paper.targets.pages import sweep, write_figure, write_page
+from deepbasis_paper.targets.plan import points_to_test
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,26 +24,27 @@ TEXT = (
 
 def write(plan: Plan, command: str) -> None:
     """Score every row along both sweeps, and draw them."""
+    sweeps = {regime: points_to_test(plan, regime, points) for regime, points in SWEEPS.items()}
     cells = {
         (row, points): score(plan, row, points)
-        for regime, tested in SWEEPS.items()
+        for regime, tested in sweeps.items()
         for row in rows(regime)
         for points in tested
     }
     figure, axes = grid(2, 2, (4.6, 3.6))
-    for column, regime in enumerate(SWEEPS):
+    for column, regime in enumerate(sweeps):
         for row in drawn(regime):
-            line = [cells[row, points] for points in SWEEPS[regime]]
+            line = [cells[row, points] for points in sweeps[regime]]
             draw_line(axes[0][column], row, line)
             draw_line(axes[1][column], row, line, relative=True)
-        tested = SWEEPS[regime]
+        tested = sweeps[regime]
         axes[0][column].set(title=f"{TITLES[regime]}, tested from {tested[0]} to {tested[-1]}")
         axes[0][column].set(xlabel="MAE (m)", ylabel="NLL (nats a pixel)")
         axes[1][column].set(xlabel="MAE over its start", ylabel="NLL less its start")
     add_legend(figure)
     shown = write_figure(plan, "sparsity", figure)
     lines = [TEXT, "", shown, ""]
-    for regime, tested in SWEEPS.items():
+    for regime, tested in sweeps.items():
         lines += [f"MAE (m) / NLL, {TITLES[regime]} and tested with:", ""]
         lines += sweep(rows(regime), tested, cells, _show)
     write_page(plan, "sparsity", command, lines, cells)

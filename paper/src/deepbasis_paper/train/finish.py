@@ -33,17 +33,20 @@ def finish(job: PaperJob, trained: list[Trained]) -> Ensemble:
         found["evaluated"] = evaluated
     job.fabric.barrier()  # snapshots of the first process are complete
     members = [network.state_dict() for _, network, _ in trained]
-    if job.config.recipe.cycles > 1:
+    if job.config.spec.cycles > 1:
         members, found["snapshot_losses"] = best_snapshots(job)
     model = Ensemble(job.architecture, len(members)).to(job.fabric.device)
     for member, state in zip(model.members, members, strict=True):
         member.load_state_dict(state)
     frames = calibration_frames(job)
     config, fabric = job.config, job.fabric
-    if config.recipe.prior:
-        model.network.learn_prior(fabric, job.training_set(job.frames, config.epochs))
     mixed = learn.mixed(config.trained_points)
-    found |= model.network.calibrate(learn.Draw(fabric, mixed, config.seed), frames)
+    if config.as_in_paper:
+        found |= model.network.learn_as_in_paper(prior=config.spec.prior)
+    else:
+        if config.spec.prior:
+            model.network.learn_prior(fabric, job.training_set(job.frames, config.epochs))
+        found |= model.network.calibrate(learn.Draw(fabric, mixed, config.seed), frames)
     patterns = list(dict.fromkeys([mixed[0], *MEASURED_POINTS]))
     found["validation"] = measure(fabric, model, frames, patterns, seed=config.seed)
     split = {"train": job.settings["split"], "validation": job.settings["val_split"]}
@@ -56,9 +59,9 @@ def finish(job: PaperJob, trained: list[Trained]) -> Ensemble:
 
 def best_snapshots(job: PaperJob) -> tuple[list[dict[str, Tensor]], list[float]]:
     """The snapshots with the lowest losses on validation frames, and the losses of all."""
-    recipe = job.config.recipe
-    files = [load_tensors(job.snapshot(number)) for number in range(recipe.cycles)]
+    spec = job.config.spec
+    files = [load_tensors(job.snapshot(number)) for number in range(spec.cycles)]
     losses = [header["loss"] for _, header in files]
     # Of equal losses, the later snapshot: it has seen more.
     order = sorted(range(len(files)), key=lambda number: (losses[number], -number))
-    return [files[number][0] for number in sorted(order[: recipe.copies])], losses
+    return [files[number][0] for number in sorted(order[: spec.copies])], losses

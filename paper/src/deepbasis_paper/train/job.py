@@ -11,6 +11,7 @@ import torch
 from deepbasis.data.sample import COLOUR_JITTER, Frames, seeded
 from deepbasis.data.sources import Subset
 from deepbasis.data.tensors import save_tensors
+from deepbasis.layer import Errors
 from deepbasis.nets import DepthNetwork, load_encoder_weights
 from deepbasis.train.job import Job, make_job, mean_log_depth
 from deepbasis.train.loop import validation_loss
@@ -36,7 +37,9 @@ class PaperJob(Job):
     def architecture(self) -> PaperArchitecture:
         """Of the networks."""
         config = self.config
-        errors = config.errors if config.on_bases else "independent"
+        errors: Errors = config.errors if config.on_bases else "independent"
+        if config.as_in_paper:
+            errors = "paper"
         depth_input: Input = "rgbd" if config.depth_input else "rgb"
         return PaperArchitecture(
             config.encoder,
@@ -52,18 +55,18 @@ class PaperJob(Job):
         """Options of the network's loss."""
         config = self.config
         few = {"few_points_weight": config.few_points_weight}
-        fits = config.recipe.fits and config.on_bases
+        fits = config.spec.fits and config.on_bases
         return {"mixed_precision": config.mixed_precision} | (few if fits else {})
 
     @property
     def cycle(self) -> int:
         """Steps from one snapshot to the next; the last cycle may be shorter."""
-        return math.ceil(self.steps / self.config.recipe.cycles)
+        return math.ceil(self.steps / self.config.spec.cycles)
 
     def rate(self, step: int) -> float:
         """Learning rate of a step."""
         config = self.config
-        if config.recipe.cycles > 1:
+        if config.spec.cycles > 1:
             # Loshchilov and Hutter, 2017, as Huang et al., 2017, write it; their t starts at 1.
             return config.lr / 2 * (math.cos(math.pi * (step % self.cycle) / self.cycle) + 1)
         if config.schedule == "halve":
@@ -91,7 +94,7 @@ class PaperJob(Job):
             network = new_network(self.architecture)
         if config.encoder_weights is not None:
             load_encoder_weights(part(network, "bases.encoder"), config.encoder_weights)
-        if not (config.on_bases and config.recipe.fits):
+        if not (config.on_bases and config.spec.fits):
             network.set_start(mean_log_depth(self.frames))
         if config.init_from is not None:
             start_from(network, config.init_from)
@@ -99,7 +102,7 @@ class PaperJob(Job):
 
     def after_step(self, step: int, network: DepthNetwork) -> None:
         """Write a snapshot at the end of each cycle, with its loss on the validation frames."""
-        if self.config.recipe.cycles == 1 or (step % self.cycle and step < self.steps):
+        if self.config.spec.cycles == 1 or (step % self.cycle and step < self.steps):
             return
         loss = validation_loss(self, network) if len(self.val_frames) else math.inf
         if self.fabric.is_global_zero:
@@ -111,7 +114,7 @@ def make_jobs(config: PaperConfig) -> list[PaperJob]:
     """The trainings of a method, which share processes and frames; those of bootstrap, which has
     several, are in folders of their own.
     """
-    count = config.recipe.trainings
+    count = config.spec.trainings
     if count == 1:
         return [_made(config)]
     folders = [config.out / f"training-{number}" for number in range(count)]
