@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from deepbasis.data.sample import Sample, halve, seeded, unknown_intrinsics
 from data import fakes
-from deepbasis.data.sample import Sample, halve
+from deepbasis.data.sample import Sample, halve, seeded, unknown_intrinsics
 from deepbasis.data.sources import (
     CachedFrames,
     Concat,
