@@ -2,8 +2,8 @@
 """Whole-map uncertainty on test frames: calibration of distances and regions, and next points.
 
 Three tables: what samples cost; coverage of the 90 % intervals of distances between random pixels
-and of the mean depth of random rectangles, with the joint posterior and with independent pixels; and
-the error after measuring chosen, random and evenly spread pixels.
+and of the mean depth of random rectangles, with the joint posterior and as if pixels were
+independent; and the error after measuring chosen, random and evenly spread pixels.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,12 +31,14 @@ POINTS = ("500", "50", "12")
 PAIRS, REGIONS = 1000, 500
 # Sides of the random rectangles, as shares of those of the image.
 SIDES = (0.04, 0.5)
+# Pixels between near pairs, at most.
+NEAR = 10
 NEXT = (5, 10, 20)
 # Numbers of random points between which the number for the same error is interpolated.
 RANDOM = (3, 4, 5, 7, 10, 14, 20, 28)
 
 
-def rows_at(frame: Sample, places: Array) -> Array:
+def rows_at(frame: Sample, places: npt.NDArray[Any]) -> Array:
     """Measurements at the places u v, or at the nearest pixels that have one."""
     depth = frame.depth[0].numpy()
     row, column = np.nonzero(depth > 0)
@@ -57,15 +60,18 @@ def contains(found: joint.Quantity, true: float) -> bool:
 
 
 def check_pairs(
-    out: Completion, frame: Sample, count: int, rng: np.random.Generator
+    out: Completion, frame: Sample, count: int, rng: np.random.Generator, reach: float
 ) -> Iterator[tuple[bool, bool, float]]:
-    """For each pair whether the two intervals contain the distance, and the joint one's width."""
+    """For each pair, at most `reach` apart in rows and columns, whether the two intervals contain the distance, and the joint one's width."""
     depth = frame.depth[0].numpy()
     row, column = np.nonzero(depth > 0)
     rays = np.linalg.inv(frame.intrinsics.numpy()) @ np.stack([column, row, np.ones(len(row))])
     places = rays.T * depth[row, column, None]
     for _ in range(count):
-        a, b = rng.choice(len(row), 2, replace=False)
+        a = rng.integers(len(row))
+        near = np.maximum(abs(row - row[a]), abs(column - column[a])) <= reach
+        near[a] = False
+        b = rng.choice(near.nonzero()[0])
         ends = (column[a], row[a]), (column[b], row[b])
         found = out.distance(*ends, frame.intrinsics, level=LEVEL)
         drawn = []
@@ -74,9 +80,10 @@ def check_pairs(
             chosen[row[i], column[i]] = True
             drawn.append(draw_independent(out, chosen, joint.DRAWS))
         # The two draws of a single pixel have the same seed.
-        drawn[1] = drawn[1][torch.randperm(joint.DRAWS, generator=torch.Generator().manual_seed(1))]
-        ends3 = [one.double() * torch.from_numpy(rays[:, i]) for one, i in zip(drawn, (a, b))]
-        alone = joint.Quantity.of((ends3[0] - ends3[1]).norm(dim=-1), LEVEL)
+        mix = torch.randperm(joint.DRAWS, generator=torch.Generator().manual_seed(1))
+        one, other = (torch.from_numpy(rays[:, i]) for i in (a, b))
+        apart = drawn[0].double() * one - drawn[1][mix].double() * other
+        alone = joint.Quantity.of(apart.norm(dim=-1), LEVEL)
         true = float(np.linalg.norm(places[a] - places[b]))
         yield contains(found, true), contains(alone, true), (found.high - found.low) / true
 
@@ -103,8 +110,14 @@ def check_regions(
 
 def coverage(model: Completer, frames: list[Sample]) -> None:
     """Coverage of distances and of regions, joint and independent."""
-    print(f"coverage of {LEVEL:.0%} intervals, {PAIRS} pairs and {REGIONS} regions at each number")
-    print("points | distance: joint independent  width | region: joint independent  width")
+    print(
+        f"coverage of {LEVEL:.0%} intervals, {PAIRS} pairs and {REGIONS} regions at each number",
+        end="",
+    )
+    print("; widths are medians, relative to the true value; near pairs are at most", end=" ")
+    print(f"{NEAR} pixels apart in rows and columns")
+    print("points |    distance: joint independent  width", end=" | ")
+    print("near pairs: joint independent  width |     region: joint independent  width")
     for word in POINTS:
         rows: dict[str, list[tuple[bool, bool, float]]] = defaultdict(list)
         for i, frame in enumerate(frames):
@@ -112,13 +125,15 @@ def coverage(model: Completer, frames: list[Sample]) -> None:
             sparse = parse(word)(frame.depth, frame.image, frame.intrinsics, draw)
             out = model.complete(frame.image.permute(1, 2, 0).numpy(), sparse[0].numpy())
             rng = np.random.default_rng(i)
-            rows["pairs"] += check_pairs(out, frame, -(-PAIRS // len(frames)), rng)
+            pairs = -(-PAIRS // len(frames))
+            rows["pairs"] += check_pairs(out, frame, pairs, rng, np.inf)
+            rows["near pairs"] += check_pairs(out, frame, pairs, rng, NEAR)
             rows["regions"] += check_regions(out, frame, -(-REGIONS // len(frames)), rng)
         said = []
-        for name in ("pairs", "regions"):
+        for name in ("pairs", "near pairs", "regions"):
             both, alone, width = zip(*rows[name], strict=True)
-            said.append(f"{np.mean(both):15.1%} {np.mean(alone):11.1%} {np.median(width):6.1%}")
-        print(f"{word:>6} | {said[0]} | {said[1]}", flush=True)
+            said.append(f"{np.mean(both):17.1%} {np.mean(alone):11.1%} {np.median(width):6.1%}")
+        print(f"{word:>6} | {' | '.join(said)}", flush=True)
 
 
 def evenly(count: int, size: tuple[int, int]) -> Array:
@@ -148,7 +163,7 @@ def next_points(model: Completer, frames: list[Sample]) -> None:
         planned = scene.complete().next_points(max(NEXT))
         asked = ask_again(scene, frame, max(NEXT))
         for count in sorted({*NEXT, *RANDOM}):
-            places = {"random": any_order[:count]}
+            places: dict[str, npt.NDArray[Any]] = {"random": any_order[:count]}
             if count in NEXT:
                 places |= {"planned": planned[:count], "asked again": asked[:count]}
                 places["grid"] = evenly(count, (height, width))
@@ -156,8 +171,10 @@ def next_points(model: Completer, frames: list[Sample]) -> None:
                 out = scene.complete(rows_at(frame, some))
                 errors[name, count].append(float(np.abs(out.depth - depth)[depth > 0].mean()))
     mean = {key: float(np.mean(values)) for key, values in errors.items()}
-    print(f"MAE (m) after some points, {len(frames)} frames; chosen / random: how many random points")
-    print("have the same MAE as the chosen ones, inverted")
+    print(
+        f"MAE (m) after some points, {len(frames)} frames; chosen / random: points that were chosen"
+    )
+    print("by asking again, divided by the random points that give the same MAE")
     print("points | planned  asked again   random     grid | chosen / random")
     for count in NEXT:
         row = [mean[name, count] for name in ("planned", "asked again", "random", "grid")]

@@ -19,7 +19,8 @@ print(f"median std of a pixel: {np.median(out.std):.3f} m")
 
 near, far = np.quantile(truth[truth > 0], [0.01, 0.99])
 fig, axes = plt.subplots(2, 3, figsize=(11, 5.6), layout="constrained")
-panels = {"20 points": image, "ground truth (m)": truth, "median (m)": out.depth}
+known = np.where(truth > 0, truth, np.nan)
+panels = {"20 points": image, "ground truth (m)": known, "median (m)": out.depth}
 panels |= {f"sample {i + 1} (m)": one for i, one in enumerate(maps)}
 for ax, (title, values) in zip(axes.flat, panels.items(), strict=True):
     shown = ax.imshow(values, cmap="viridis", vmin=near, vmax=far)

@@ -9,11 +9,13 @@ distribution of the pixel takes the score to an error of the same probability (a
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -25,6 +27,8 @@ from deepbasis.layer import Fitted
 from deepbasis.layer.errors import CorrelatedFit
 from deepbasis.points import check_camera
 from deepbasis.shapes import Bool, Float, Int
+
+Pixel = Sequence[float] | npt.NDArray[Any]
 
 # Draws of two pixels, and of a region, from which intervals are taken.
 DRAWS, REGION_DRAWS = 8192, 256
@@ -120,9 +124,7 @@ class Joint:
         score = self._scores(Lattice.of(self.size), n, _generator(seed))
         return self._depth(score, self.mean, self.var, self.distribution)
 
-    def distance(
-        self, a: ArrayLike, b: ArrayLike, intrinsics: ArrayLike | None, level: float
-    ) -> Quantity:
+    def distance(self, a: Pixel, b: Pixel, intrinsics: ArrayLike | None, level: float) -> Quantity:
         """Distance in space between two pixels, each u and v."""
         camera = to_camera(intrinsics)
         ends = [self._pixel(end) for end in (a, b)]
@@ -156,7 +158,7 @@ class Joint:
 
     def closer(self, metres: float) -> Float[Tensor, "h w"]:
         """Probability that each pixel is closer than this."""
-        error = torch.log(torch.tensor(_positive(metres))) - self.mean
+        error = latent.to_latent(torch.tensor(_positive(metres))) - self.mean
         return (1 + error.sign() * self.distribution.level(error, self.var)) / 2
 
     def any_closer(self, metres: float, mask: ArrayLike) -> float:
@@ -204,8 +206,8 @@ class Joint:
         spread = (rest - s[:, None] * combine(near, b, known).double()) @ root
         errors = torch.outer(s, s) * errors * self._unit
         cov = self._model_factor * spread @ spread.mT + errors
-        noise = float(fitted.kernel.nugget) * self._unit
-        return cov.cpu(), torch.full((len(row),), noise, dtype=torch.float64)
+        nugget = float(fitted.kernel.nugget) * self._unit
+        return cov.cpu(), torch.full((len(row),), nugget, dtype=torch.float64)
 
     @property
     def _device(self) -> torch.device:
@@ -242,7 +244,7 @@ class Joint:
 
         weights = self._model_factor**0.5 * (root @ normal(root.shape[1]))
         deviation = torch.cat(
-            [self._combine(weights, part, columns) for part in rows.split(BLOCK_ROWS)]
+            [self._combine(weights, part, columns) for part in torch.split(rows, BLOCK_ROWS)]
         )
         count = len(rows) * len(columns)
         if isinstance(fitted, CorrelatedFit):
@@ -295,7 +297,7 @@ class Joint:
         error = distribution.from_normal(score, var)
         return latent.to_depth(mean + error.clamp(-bound, bound))
 
-    def _pixel(self, end: ArrayLike) -> tuple[int, int]:
+    def _pixel(self, end: Pixel) -> tuple[int, int]:
         """Row and column of the pixel that holds a place u, v."""
         place = np.asarray(end, dtype=float)
         height, width = self.size
@@ -358,7 +360,7 @@ def _mean_over_lines(
 
 
 def _positive(metres: float) -> float:
-    if not 0 < metres < float("inf"):
+    if not latent.is_valid(torch.tensor(metres)):
         raise ValueError(f"the distance is {metres} m; pass a positive number of metres")
     return float(metres)
 

@@ -88,15 +88,15 @@ class Scene:
 
         For a list of sets of points, a list of completions.
         """
-        if isinstance(points, list) and _holds_sets(points):
+        given: Any = points
+        if isinstance(given, list) and _holds_sets(given):
             return [
-                self.complete(one, errors=errors, huber=huber, max_depth=max_depth)
-                for one in points
+                self.complete(one, errors=errors, huber=huber, max_depth=max_depth) for one in given
             ]
         if max_depth is not None and not max_depth > 0:
             raise ValueError(f"`max_depth` is {max_depth}; pass a positive depth in metres")
         limit = math.inf if max_depth is None else max_depth
-        used = to_points(points, self.pyramid.size).inside(self.pyramid.size, limit)
+        used = to_points(given, self.pyramid.size).inside(self.pyramid.size, limit)
         with in_memory(f"the fit of {len(used)} points to this image"):
             fitted = self.fit(used, errors=errors, huber=huber)
             return Completion.of(fitted.prediction, used, fitted)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from deepbasis import latent
 from deepbasis.fit import Posterior
-from deepbasis.joint import Joint, Quantity, Size
+from deepbasis.joint import Joint, Pixel, Quantity, Size
 from deepbasis.layer import Fitted, Prediction
 from deepbasis.points import Points
 from deepbasis.shapes import Float, Int
@@ -125,8 +125,8 @@ class Completion:
 
     def distance(
         self,
-        a: ArrayLike,
-        b: ArrayLike,
+        a: Pixel,
+        b: Pixel,
         intrinsics: ArrayLike | None = None,
         *,
         level: float = 0.9,

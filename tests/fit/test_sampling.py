@@ -135,7 +135,7 @@ def test_drawn_maps_have_the_covariance_of_the_map_that_draws_them(generator):
 
 
 def test_measured_pixels_stay_within_the_noise_of_their_measurement(generator):
-    """Given its own measurement of noise v and no other, a pixel of variance 1 keeps v / (1 + v)."""
+    """Given its measurement of noise v and no other, a pixel of variance 1 keeps v / (1 + v)."""
     field, at = make_field(generator, 9, KERNELS[0])
     b, root = linear_map(field, 9, dense=16)
     left = root.square().sum(1)[at]

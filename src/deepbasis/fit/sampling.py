@@ -52,13 +52,13 @@ class Kriged(NamedTuple):
 def krige(field: Field, row: Int[Tensor, "p"], column: Int[Tensor, "p"]) -> Kriged:
     """Condition some pixels on the points that `correlated.predict` uses for each of them.
 
-    The errors of these predictions, delta'(p) - b' (delta'_S + eps_S), are linear in the process, so
-    their covariance is exact. Its diagonal is that of `predict`.
+    The errors of these predictions, delta'(p) - b' (delta'_S + eps_S), are linear in the process,
+    so their covariance is exact. Its diagonal is that of `predict`.
     """
     kernel = field.kernel
     at, near = locate_pixels(field, row, column), neighbours_of(field, row, column)
     b, _ = condition(kernel, at[:, None], field.places[near], field.noise[near])
-    used, index = near.unique(return_inverse=True)
+    used, index = torch.unique(near, return_inverse=True)
     both = torch.cat([at, field.places[used]])
     cov = kernel.correlation(both, both).double()
     cov.diagonal()[len(at) :].add_(field.noise[used])
@@ -107,7 +107,7 @@ def simulate(
     root = torch.linalg.cholesky(start.cov).to(values)
     values[n + first] = combine(start.near, start.b, values) + root @ normal(len(first))
     for node, around in _refine(lattice, stride, n):
-        for part in torch.arange(len(node), device=node.device).split(BLOCK):
+        for part in torch.split(torch.arange(len(node), device=node.device), BLOCK):
             at, drawn = places[n + node[part]], around[part]
             near = torch.cat([drawn, _nearest(places, at, points[node[part]])], 1)
             b, left = condition_each(field.kernel, at, places[near], noise[near])
@@ -177,7 +177,8 @@ def neighbours_of(
 ) -> Int[Tensor, "p k"]:
     """The points near each pixel: as in `Field.rows`, those of its block."""
     side, across = field.side, field.size[1] // field.side + 1
-    block, which = (row // side * across + column // side).unique(return_inverse=True)
+    blocks = row // side * across + column // side
+    block, which = torch.unique(blocks, return_inverse=True)
     corner = torch.stack([block // across, block % across], -1) * side
     centre = corner.cpu().double() + (side - 1) / 2
     found = field.around.of(centre, field.k, within=side / 2, p=torch.inf)
