@@ -62,7 +62,9 @@ def contains(found: joint.Quantity, true: float) -> bool:
 def check_pairs(
     out: Completion, frame: Sample, count: int, rng: np.random.Generator, reach: float
 ) -> Iterator[tuple[bool, bool, float]]:
-    """For each pair, at most `reach` apart in rows and columns, whether the two intervals contain the distance, and the joint one's width."""
+    """For pairs of pixels at most `reach` apart in rows and columns: whether the joint interval
+    contains the true distance, whether the independent one does, and the width of the first.
+    """
     depth = frame.depth[0].numpy()
     row, column = np.nonzero(depth > 0)
     rays = np.linalg.inv(frame.intrinsics.numpy()) @ np.stack([column, row, np.ones(len(row))])

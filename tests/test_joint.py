@@ -352,6 +352,7 @@ def test_without_a_fit_there_is_no_joint_distribution():
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda script: script.stem)
 def test_every_example_prints_an_answer_and_writes_a_picture(script, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", [str(script), str(tmp_path / "picture.png")])
