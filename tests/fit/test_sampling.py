@@ -135,7 +135,7 @@ def test_drawn_maps_have_the_covariance_of_the_map_that_draws_them(generator):
 
 
 def test_measured_pixels_stay_within_the_noise_of_their_measurement(generator):
-    """With one measurement v / (1 + v) of a variance of 1 is left, which is less than its noise v."""
+    """With one measurement, v / (1 + v) of a variance of 1 is left: less than its noise v."""
     field, at = make_field(generator, 9, KERNELS[0])
     b, root = linear_map(field, 9, dense=16)
     assert (root.square().sum(1)[at] < field.noise[:9]).all()
