@@ -139,3 +139,18 @@ def test_the_distribution_of_noise_alone_is_scipys_fit(generator):
     found = latent.fit_error_distribution(error, torch.ones_like(error), torch.ones_like(error))
     dof, _, width = stats.t.fit(error.numpy(), floc=0)
     assert found == pytest.approx((dof, width), rel=1e-3)
+
+
+@pytest.mark.parametrize("dof", [1.3, 4.0])
+def test_normal_scores_become_errors_of_the_same_probability(dof):
+    """Against scipy, from the centre to 1 in a million."""
+    score, share = torch.linspace(-5, 5, 101)[:, None], torch.linspace(0.01, 1, 23)
+    var, sign = torch.full_like(share, 0.04), np.sign(score.numpy())
+    found = latent.StudentT(dof, 0.4, share).from_normal(score.expand(101, 23), var)
+    tail = stats.norm.cdf(-score.abs().double().numpy())
+    shares = share.double().numpy()
+    want = -stats.t.ppf(tail, dof / shares) * 0.4**shares * 0.2 * sign
+    np.testing.assert_allclose(found.numpy(), want, rtol=2e-3, atol=1e-6)
+    laplace = latent.LAPLACE.from_normal(score, var[:1])
+    want = -stats.laplace.ppf(tail, scale=0.02**0.5) * sign
+    np.testing.assert_allclose(laplace.numpy(), want, rtol=1e-4, atol=1e-6)

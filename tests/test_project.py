@@ -23,12 +23,12 @@ SRC = ROOT / "src" / "deepbasis"
 # Each may import from those before it, and from no other.
 LAYERS = [
     "shapes", "options", "fit", "latent", "points", "patterns", "metrics", "layer", "data",
-    "nets", "result", "model", "baselines", "plots", "calibrate", "train", "evaluation",
+    "nets", "joint", "result", "model", "baselines", "plots", "calibrate", "train", "evaluation",
     "demo", "commands", "cli",
 ]  # fmt: skip
 FIT_LAYERS = [
     "checks", "prior", "linear", "robust", "evidence", "kernel", "neighbours", "correlated",
-    "outliers", "kernel_search", "calibration", "transfer",
+    "sampling", "outliers", "kernel_search", "calibration", "transfer",
 ]  # fmt: skip
 LAYER_LAYERS = [
     "prediction", "pyramid", "calibration_table", "learned_prior", "errors", "basis_fit",

@@ -22,6 +22,8 @@ LEAST_DEPTH, LARGEST_DEPTH = 1e-6, 1e9
 ONE_SIGMA = math.erf(1 / math.sqrt(2))
 # Noise shares between which half widths are interpolated; the relative error is below 1e-4.
 KNOTS = 257
+# Likewise for errors of given normal scores, and the largest score: beyond it are 2 in 10^9.
+SCORE_KNOTS, SHARE_KNOTS, LARGEST_SCORE = 129, 65, 6.0
 # Smallest noise share that degrees of freedom are divided by: practically a Gaussian.
 LEAST_SHARE = 1e-5
 
@@ -67,6 +69,12 @@ class ErrorDistribution(Protocol):
         """Natural logarithm of the density at `error`."""
         ...
 
+    def from_normal(
+        self, score: Float[Tensor, "*n"], var: Float[Tensor, "*s"]
+    ) -> Float[Tensor, "*n"]:
+        """The error of the same probability as a standard normal score; `*s` ends `*n`."""
+        ...
+
 
 @dataclass(frozen=True)
 class Laplace:
@@ -89,6 +97,14 @@ class Laplace:
     ) -> Float[Tensor, "*s"]:
         """Natural logarithm of the density at `error`; ln 2b = ln(2 var) / 2."""
         return -error.abs() * (2 / var).sqrt() - (2 * var).log() / 2
+
+    def from_normal(
+        self, score: Float[Tensor, "*n"], var: Float[Tensor, "*s"]
+    ) -> Float[Tensor, "*n"]:
+        """The error of the same probability as a standard normal score."""
+        size = score.abs().clamp(max=LARGEST_SCORE).double()
+        beyond = torch.special.erfc(size / math.sqrt(2)).log()
+        return (-beyond).to(score) * score.sign() * (var / 2).sqrt()
 
 
 LAPLACE = Laplace()
@@ -127,12 +143,9 @@ class StudentT:
         """Half the width of the central interval of probability `level`."""
         from scipy.special import stdtrit
 
-        numbers = torch.as_tensor(self.dof), torch.as_tensor(self.width)
-        both = torch.stack(numbers).double().cpu()
-        kinds, row = torch.unique(both.view(2, -1), dim=1, return_inverse=True)
-        which = row.view(both.shape[1:]).to(var.device)
+        (dof, width), which = self._kinds(var)
         share = torch.linspace(0, 1, KNOTS, dtype=torch.float64)
-        dof, scale = _spread(kinds[0, :, None], kinds[1, :, None], share)
+        dof, scale = _spread(dof[:, None], width[:, None], share)
         table = (torch.from_numpy(stdtrit(dof.numpy(), (1 + _checked(level)) / 2)) * scale).to(var)
         place = self.noise_share.to(var) * (KNOTS - 1)
         left = place.long().clamp(0, KNOTS - 2)
@@ -152,6 +165,40 @@ class StudentT:
         """Natural logarithm of the density at `error`."""
         dof, scale = self._spread
         return _log_density(error / var.sqrt(), dof, scale).to(var) - var.log() / 2
+
+    def from_normal(
+        self, score: Float[Tensor, "*n"], var: Float[Tensor, "*s"]
+    ) -> Float[Tensor, "*n"]:
+        """The error of the same probability as a standard normal score.
+
+        ln(error / score) is interpolated between noise shares and scores; its error is below 1e-3.
+        """
+        from scipy.special import ndtr, stdtrit
+
+        (dof, width), which = self._kinds(var)
+        share = torch.linspace(0, 1, SHARE_KNOTS, dtype=torch.float64)
+        dof, scale = _spread(dof[:, None], width[:, None], share)
+        size = torch.linspace(0, LARGEST_SCORE, SCORE_KNOTS, dtype=torch.float64)
+        size[0] = size[1] / SCORE_KNOTS  # the ratio has a limit at 0
+        error = torch.from_numpy(-stdtrit(dof[..., None].numpy(), ndtr(-size.numpy())))
+        table = (error * scale[..., None] / size).log().to(var)
+        across = (self.noise_share.to(var) * (SHARE_KNOTS - 1)).expand(score.shape)
+        along = score.abs().to(var) * ((SCORE_KNOTS - 1) / LARGEST_SCORE)
+        left, low = across.long().clamp(0, SHARE_KNOTS - 2), along.long().clamp(0, SCORE_KNOTS - 2)
+        place = (which * SHARE_KNOTS + left) * SCORE_KNOTS + low
+        here, there = table.flatten(), (along.clamp(max=SCORE_KNOTS - 1) - low)
+        one = torch.lerp(here[place], here[place + 1], there)
+        place += SCORE_KNOTS
+        other = torch.lerp(here[place], here[place + 1], there)
+        ratio = torch.lerp(one, other, across - left).exp()
+        return score.clamp(-LARGEST_SCORE, LARGEST_SCORE) * ratio * var.sqrt()
+
+    def _kinds(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """The different pairs of dof and width, and which of them each pixel has."""
+        numbers = torch.as_tensor(self.dof), torch.as_tensor(self.width)
+        both = torch.stack(numbers).double().cpu()
+        kinds, row = torch.unique(both.view(2, -1), dim=1, return_inverse=True)
+        return kinds, row.view(both.shape[1:]).to(like.device)
 
     @property
     def _spread(self) -> tuple[Tensor, Tensor]:

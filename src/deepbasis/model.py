@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, overload
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
@@ -55,7 +56,7 @@ class Scene:
     features: Features
     pyramid: Pyramid
 
-    @torch.no_grad()
+    @overload
     def complete(
         self,
         points: PointsLike = None,
@@ -63,12 +64,40 @@ class Scene:
         errors: Errors | None = None,
         huber: float | None = None,
         max_depth: float | None = None,
-    ) -> Completion:
-        """Depth with an error bar at every pixel; see `Completer.complete`."""
+    ) -> Completion: ...
+
+    @overload
+    def complete(
+        self,
+        points: list[PointsLike],
+        *,
+        errors: Errors | None = None,
+        huber: float | None = None,
+        max_depth: float | None = None,
+    ) -> list[Completion]: ...
+
+    @torch.no_grad()
+    def complete(
+        self,
+        points: PointsLike | list[PointsLike] = None,
+        *,
+        errors: Errors | None = None,
+        huber: float | None = None,
+        max_depth: float | None = None,
+    ) -> Completion | list[Completion]:
+        """Depth with an error bar at every pixel; see `Completer.complete`.
+
+        For a list of sets of points, a list of completions.
+        """
+        given: Any = points
+        if isinstance(given, list) and _holds_sets(given):
+            return [
+                self.complete(one, errors=errors, huber=huber, max_depth=max_depth) for one in given
+            ]
         if max_depth is not None and not max_depth > 0:
             raise ValueError(f"`max_depth` is {max_depth}; pass a positive depth in metres")
         limit = math.inf if max_depth is None else max_depth
-        used = to_points(points, self.pyramid.size).inside(self.pyramid.size, limit)
+        used = to_points(given, self.pyramid.size).inside(self.pyramid.size, limit)
         with in_memory(f"the fit of {len(used)} points to this image"):
             fitted = self.fit(used, errors=errors, huber=huber)
             return Completion.of(fitted.prediction, used, fitted)
@@ -204,6 +233,11 @@ class Completer(nn.Module):
                 "this one; train it again, or install the version that wrote it"
             ) from error
         return model
+
+
+def _holds_sets(points: list[Any]) -> bool:
+    """Whether a list holds sets of points, rather than the rows of one set."""
+    return any(one is None or isinstance(one, Points) or np.ndim(one) == 2 for one in points)
 
 
 def check_finite(tensors: dict[str, Tensor]) -> None:

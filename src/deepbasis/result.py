@@ -4,16 +4,18 @@
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from deepbasis import latent
 from deepbasis.fit import Posterior
+from deepbasis.joint import Joint, Pixel, Quantity, Size
 from deepbasis.layer import Fitted, Prediction
 from deepbasis.points import Points
-from deepbasis.shapes import Float
+from deepbasis.shapes import Float, Int
 
 # Before anything is known of a point, it is an outlier with this probability, and then its depth
 # is anything from 0.1 to 100 m, uniformly in log depth.
@@ -112,6 +114,71 @@ class Completion:
     def rescale(self, factor: float) -> "Completion":
         """The same with every latent standard deviation times a factor."""
         return replace(self, latent_var=self.latent_var * np.float32(factor**2))
+
+    def sample(self, n: int, seed: int = 0) -> Float[np.ndarray, "n h w"]:
+        """Draw n depth maps in metres from the joint posterior of all pixels.
+
+        What a sensor would read at each pixel has the distribution of `interval`, and near pixels
+        deviate together.
+        """
+        return self.joint.sample(n, seed).numpy()
+
+    def distance(
+        self,
+        a: Pixel,
+        b: Pixel,
+        intrinsics: ArrayLike | None = None,
+        *,
+        level: float = 0.9,
+    ) -> Quantity:
+        """Distance in metres between the surfaces at two pixels, with its interval.
+
+        Args:
+            a: u and v of a pixel: column and row.
+            b: of the other.
+            intrinsics: of the camera, 3 x 3, in pixels of this image.
+            level: probability of the interval.
+        """
+        return self.joint.distance(a, b, intrinsics, level)
+
+    def size(
+        self, mask: ArrayLike, intrinsics: ArrayLike | None = None, *, level: float = 0.9
+    ) -> Size:
+        """Mean depth, area, width and height of the pixels of a mask, with their intervals."""
+        return self.joint.measure(mask, intrinsics, level)
+
+    @overload
+    def probability_closer(self, metres: float) -> Float[np.ndarray, "h w"]: ...
+
+    @overload
+    def probability_closer(self, metres: float, mask: ArrayLike) -> float: ...
+
+    def probability_closer(
+        self, metres: float, mask: ArrayLike | None = None
+    ) -> Float[np.ndarray, "h w"] | float:
+        """Probability that a sensor would read less than this many metres.
+
+        Without a mask, that of each pixel; with one, that of any pixel of the mask.
+        """
+        if mask is None:
+            return self.joint.closer(metres).numpy()
+        return self.joint.any_closer(metres, mask)
+
+    def next_points(self, k: int) -> Int[np.ndarray, "k 2"]:
+        """u and v of k pixels to measure next: those that lower the total variance of depth most.
+
+        They are chosen one after the other, each given those before it, from about 1200 pixels that
+        are spread over the image.
+        """
+        return self.joint.next_points(k).numpy()
+
+    @cached_property
+    def joint(self) -> Joint:
+        """The posterior of all pixels together."""
+        if self.fitted is None:
+            raise ValueError("this completion has no fit, so its pixels have no joint distribution")
+        mean, var = torch.from_numpy(self.latent_mean), torch.from_numpy(self.latent_var)
+        return Joint(self.fitted, mean, var, self.error_distribution)
 
     @property
     def posterior(self) -> Posterior | None:

@@ -355,7 +355,8 @@ def test_neighbours_surround_a_place_between_scan_lines():
     column = torch.arange(40.0)
     lines = torch.cat([torch.stack([torch.full((40,), v), column], 1) for v in (10.0, 30.0)])
     at = torch.tensor([[13.0, 20.3]])
-    plain = neighbours.query(neighbours.make_tree(lines.double().numpy()), at.double(), 12, p=2)
+    tree = neighbours.make_tree(lines.double().numpy())
+    plain = neighbours.query(tree, at.double().numpy(), 12, p=2)
     assert (lines[torch.from_numpy(plain[0]), 0] == 10).all()
     near = neighbours.Surroundings(lines).of(at, 12)[0]
     assert len(set(near.tolist())) == 12

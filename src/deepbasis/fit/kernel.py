@@ -56,7 +56,12 @@ class Kernel:
         self, one: Float[Tensor, "*q i f"], other: Float[Tensor, "*q j f"]
     ) -> Float[Tensor, "*q i j"]:
         """Correlation of the errors at scaled places; Rasmussen and Williams, eq. 4.17."""
-        distance = torch.cdist(one, other, compute_mode="donot_use_mm_for_euclid_dist")
+        return self.at_distance(
+            torch.cdist(one, other, compute_mode="donot_use_mm_for_euclid_dist")
+        )
+
+    def at_distance(self, distance: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+        """Correlation of the errors at scaled places this far apart; overwrites `distance`."""
         if self.smoothness == 0.5:
             return distance.neg_().exp_()
         return (1 + math.sqrt(3) * distance) * (-math.sqrt(3) * distance).exp()

@@ -266,23 +266,28 @@ class CorrelatedFit(Fitted):
         weight = self.observed.by_amplitude[2]
         return self.innovations.lower(self.kernel, weight, self.posterior.weight)
 
+    @property
+    def fields(self) -> list[correlated.Field]:
+        """The points of each image, prepared for prediction at any pixel."""
+        seen = self.observed
+        missing = [None] * len(seen.x)
+        guides, amplitudes = (
+            missing if x is None else list(x) for x in (seen.guide, seen.amplitude)
+        )
+        return [
+            correlated.Field.of(self.kernel, x, seen.pyramid.size, image, weight, amplitude)
+            for x, image, weight, amplitude in zip(
+                seen.x, guides, self.trust, amplitudes, strict=True
+            )
+        ]
+
     @torch.no_grad()
     def predict(self) -> Prediction:
         """Prediction of every pixel before calibration; see `fit.correlated`."""
         seen, post = self.observed, self.posterior
         size = seen.pyramid.size
-        missing = [None] * len(seen.x)
-        guides, amplitudes = (
-            missing if x is None else list(x) for x in (seen.guide, seen.amplitude)
-        )
-        fields = [
-            correlated.Field.of(self.kernel, x, size, image, weight, amplitude)
-            for x, image, weight, amplitude in zip(
-                seen.x, guides, self.trust, amplitudes, strict=True
-            )
-        ]
         phi, z, _ = seen.by_amplitude
-        found = correlated.predict(fields, post, phi, z, seen.pyramid.rows)
+        found = correlated.predict(self.fields, post, phi, z, seen.pyramid.rows)
         mean, model_var, ratio = (part.view(-1, 1, *size) for part in found)
         return Prediction(mean, model_var, ratio / post.beta.view(-1, 1, 1, 1))
 

@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The posterior as a distribution of whole depth maps: samples, distances, regions, next points.
+
+The deviation of a map from its mean is Gaussian before calibration; `fit.sampling` draws it. The
+calibration factors multiply its parts: that of the weights by the factor of the model variance,
+that of the errors by the factor of the noise variance. So the variance of the deviation of a pixel
+is the calibrated one. Divided by its root it is a standard normal score, and the error
+distribution of the pixel takes the score to an error of the same probability (a Gaussian copula).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from deepbasis import latent
+from deepbasis.fit import sampling
+from deepbasis.fit.correlated import combine
+from deepbasis.layer import Fitted
+from deepbasis.layer.errors import CorrelatedFit
+from deepbasis.points import check_camera
+from deepbasis.shapes import Bool, Float, Int
+
+Pixel = Sequence[float] | npt.NDArray[Any]
+
+# Draws of two pixels, and of a region, from which intervals are taken.
+DRAWS, REGION_DRAWS = 8192, 256
+# A region is drawn at a lattice of at most this many pixels of its bounding box, but at no fewer
+# than this many of its own.
+BOX_PIXELS, REGION_PIXELS = 2048, 256
+# Candidates for the next measurement, at most, on a lattice over the image.
+CANDIDATES = 1200
+# Rows whose bases are held at a time.
+BLOCK_ROWS = 64
+# Drawn errors are bounded by the pixel's central interval of this probability or by a factor of
+# this size on depth, whichever is wider. The learned distributions have heavier tails than errors:
+# with 500 points `indoor` expects 1 pixel in 550 of NYU to be off by more than a factor of 2, and
+# there is none. Sums over many pixels would be dominated by these tails.
+BOUND_LEVEL, BOUND_FACTOR = 0.99, 2.0
+# Added to correlations of two pixels, so that their matrix can be factored.
+JITTER = 1e-9
+
+
+class Quantity(NamedTuple):
+    """A number with its uncertainty."""
+
+    value: float
+    """Median."""
+    std: float
+    """Half the central 68.27 % interval."""
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, draws: Float[Tensor, "n"], level: float) -> "Quantity":
+        """From draws; `low` and `high` bound the central interval of probability `level`."""
+        if not 0 < level < 1:
+            raise ValueError(
+                f"the level of an interval is {level}; pass a probability between 0 and 1"
+            )
+        one, wanted = (((1 - p) / 2, (1 + p) / 2) for p in (latent.ONE_SIGMA, level))
+        at = torch.tensor([0.5, *one, *wanted], dtype=torch.float64)
+        value, below, above, low, high = torch.quantile(draws.double(), at).tolist()
+        return cls(value, (above - below) / 2, low, high)
+
+
+class Size(NamedTuple):
+    """How far away and how large a region is."""
+
+    depth: Quantity
+    """Mean depth in metres."""
+    area: Quantity
+    """In square metres, as if every pixel faced the camera."""
+    width: Quantity
+    """In metres: sum over the columns of the mean width of a pixel."""
+    height: Quantity
+    """In metres: sum over the rows of the mean height of a pixel."""
+
+
+class Lattice(NamedTuple):
+    """Evenly spaced pixels."""
+
+    rows: Int[Tensor, "h"]
+    columns: Int[Tensor, "w"]
+
+    @classmethod
+    def of(cls, size: tuple[int, int], step: int = 1, first: int = 0) -> "Lattice":
+        """Every `step`-th pixel of an image."""
+        return cls(*(torch.arange(min(first, n - 1), n, step) for n in size))
+
+    @property
+    def pixels(self) -> tuple[Int[Tensor, "p"], Int[Tensor, "p"]]:
+        """Row and column of each, in reading order."""
+        row, column = torch.meshgrid(*self, indexing="ij")
+        return row.flatten(), column.flatten()
+
+
+@dataclass(frozen=True)
+class Joint:
+    """All pixels of one image together."""
+
+    fitted: Fitted
+    """A batch of one."""
+    mean: Float[Tensor, "h w"]
+    var: Float[Tensor, "h w"]
+    distribution: latent.ErrorDistribution
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width."""
+        return (self.mean.shape[0], self.mean.shape[1])
+
+    def sample(self, n: int, seed: int) -> Float[Tensor, "n h w"]:
+        """Depth maps in metres."""
+        if n < 1:
+            raise ValueError(f"`n` is {n}; draw at least 1 map")
+        score = self._scores(Lattice.of(self.size), n, _generator(seed))
+        return self._depth(score, self.mean, self.var, self.distribution)
+
+    def distance(self, a: Pixel, b: Pixel, intrinsics: ArrayLike | None, level: float) -> Quantity:
+        """Distance in space between two pixels, each u and v."""
+        camera = to_camera(intrinsics)
+        ends = [self._pixel(end) for end in (a, b)]
+        if ends[0] == ends[1]:
+            raise ValueError(f"both ends are the pixel u, v = {ends[0][::-1]}; pass two pixels")
+        row, column = torch.tensor(ends).unbind(1)
+        cov, noise = self.covariance(row, column)
+        cov = cov + noise.diag()
+        std = cov.diagonal().sqrt()
+        correlation = cov / torch.outer(std, std) + JITTER * torch.eye(2)
+        normal = torch.randn(DRAWS, 2, generator=_generator(0), dtype=torch.float64)
+        score = (normal @ torch.linalg.cholesky(correlation).mT).float()
+        where = []
+        for end, one in zip(ends, score.unbind(1), strict=True):
+            ray = torch.linalg.solve(camera, torch.tensor([end[1], end[0], 1.0]).double())
+            where.append(self._depth_at(one[:, None], [end]).double() * ray)
+        return Quantity.of((where[0] - where[1]).norm(dim=-1), level)
+
+    def measure(self, mask: ArrayLike, intrinsics: ArrayLike | None, level: float) -> Size:
+        """Mean depth, area and extent of a region."""
+        camera, region = to_camera(intrinsics), self._mask(mask)
+        depth, inside = self._region(region)
+        fx, fy = float(camera[0, 0]), float(camera[1, 1])
+        across, down = int(region.any(0).sum()), int(region.any(1).sum())
+        return Size(
+            Quantity.of(depth.mean(1), level),
+            Quantity.of(depth.square().mean(1) * (int(region.sum()) / (fx * fy)), level),
+            Quantity.of(_mean_over_lines(depth, inside) * (across / fx), level),
+            Quantity.of(_mean_over_lines(depth, inside, rows=True) * (down / fy), level),
+        )
+
+    def closer(self, metres: float) -> Float[Tensor, "h w"]:
+        """Probability that each pixel is closer than this."""
+        error = latent.to_latent(torch.tensor(_positive(metres))) - self.mean
+        return (1 + error.sign() * self.distribution.level(error, self.var)) / 2
+
+    def any_closer(self, metres: float, mask: ArrayLike) -> float:
+        """Probability that any pixel of a region is closer than this."""
+        limit = _positive(metres)
+        depth, _ = self._region(self._mask(mask))
+        return float((depth.amin(1) < limit).double().mean())
+
+    def next_points(self, k: int) -> Int[Tensor, "k 2"]:
+        """u and v of the pixels whose measurement lowers the total variance of depth most."""
+        height, width = self.size
+        step = 1
+        while -(-height // step) * -(-width // step) > CANDIDATES:
+            step += 1
+        row, column = Lattice.of(self.size, step, (step - 1) // 2).pixels
+        if not 1 <= k <= len(row):
+            raise ValueError(f"`k` is {k}; choose from 1 to {len(row)} next points in this image")
+        cov, noise = self.covariance(row, column)
+        # One metre is one metre, near and far: d depth = depth d latent.
+        depth = latent.to_depth(self.mean[row, column]).double()
+        found = sampling.choose_measurements(
+            cov * torch.outer(depth, depth), noise * depth.square(), k
+        )
+        return torch.stack([column[found], row[found]], 1)
+
+    @torch.no_grad()
+    def covariance(
+        self, row: Int[Tensor, "p"], column: Int[Tensor, "p"]
+    ) -> tuple[Float[Tensor, "p p"], Float[Tensor, "p"]]:
+        """Of the latent at some pixels, calibrated, and the variance of what is noise at each.
+
+        Exact for the points that the prediction uses: the diagonal of the sum is its variance.
+        """
+        fitted, place = self.fitted, (row.to(self._device), column.to(self._device))
+        seen, root = fitted.observed, fitted.posterior.root[0].double()
+        rest = seen.pyramid.at(place[0][None].float(), place[1][None].float())[0].double()
+        if not isinstance(fitted, CorrelatedFit):
+            noise = fitted.prediction.noise_var[0, 0][place].double()
+            spread = rest @ root
+            return (self._model_factor * spread @ spread.mT).cpu(), noise.cpu()
+        field = fitted.fields[0]
+        near, b, errors = sampling.krige(field, *place)
+        s = self._amplitude(*place).double()
+        known = torch.nn.functional.pad(seen.by_amplitude[0][0], (0, 0, 0, field.k))
+        spread = (rest - s[:, None] * combine(near, b, known).double()) @ root
+        errors = torch.outer(s, s) * errors * self._unit
+        cov = self._model_factor * spread @ spread.mT + errors
+        nugget = float(fitted.kernel.nugget) * self._unit
+        return cov.cpu(), torch.full((len(row),), nugget, dtype=torch.float64)
+
+    @property
+    def _device(self) -> torch.device:
+        return self.fitted.posterior.mean.device
+
+    @property
+    def _model_factor(self) -> float:
+        return float(self.fitted.calibrated.model_factor)
+
+    @property
+    def _unit(self) -> float:
+        """Calibrated variance of an error of amplitude 1."""
+        return float(self.fitted.calibrated.noise_factor) / float(self.fitted.posterior.beta)
+
+    @cached_property
+    def _var(self) -> Float[Tensor, "h w"]:
+        """Variance of the deviations that are drawn, whatever error bars were rescaled since."""
+        return self.fitted.prediction.var[0, 0]
+
+    def _amplitude(self, row: Tensor, column: Tensor) -> Tensor:
+        amplitude = self.fitted.observed.amplitude
+        return torch.ones_like(row) if amplitude is None else amplitude[0, 0, row, column]
+
+    @torch.no_grad()
+    def _scores(
+        self, lattice: Lattice, n: int, generator: torch.Generator
+    ) -> Float[Tensor, "n h w"]:
+        """Draw deviations, divided by their standard deviation."""
+        fitted, root = self.fitted, self.fitted.posterior.root[0]
+        rows, columns = (x.to(self._device) for x in lattice)
+
+        def normal(count: int) -> Tensor:
+            return torch.randn(count, n, generator=generator).to(root)
+
+        weights = self._model_factor**0.5 * (root @ normal(root.shape[1]))
+        deviation = torch.cat(
+            [self._combine(weights, part, columns) for part in torch.split(rows, BLOCK_ROWS)]
+        )
+        count = len(rows) * len(columns)
+        if isinstance(fitted, CorrelatedFit):
+            unit = self._unit**0.5
+            known = -(fitted.observed.by_amplitude[0][0] @ weights) / unit
+            errors = sampling.simulate(fitted.fields[0], known, rows, columns, normal)
+            if fitted.observed.amplitude is not None:
+                errors *= fitted.observed.amplitude[0, 0][rows][:, columns, None]
+            noise = float(fitted.kernel.nugget) ** 0.5 * normal(count).view_as(errors)
+            deviation += unit * (errors + noise)
+        else:
+            std = fitted.prediction.noise_var[0, 0][rows][:, columns].sqrt()
+            deviation += std[..., None] * normal(count).view_as(deviation)
+        deviation /= self._var[rows][:, columns, None].sqrt()
+        return deviation.movedim(-1, 0).float().cpu()
+
+    def _combine(self, weights: Tensor, rows: Tensor, columns: Tensor) -> Float[Tensor, "h w n"]:
+        """Weighted sums of the bases at some rows and columns."""
+        first, width = int(rows[0]), self.size[1]
+        bases = self.fitted.observed.pyramid.rows(first, int(rows[-1]) + 1)[0]
+        bases = bases.view(len(bases), -1, width)[:, rows - first][:, :, columns]
+        return torch.einsum("mhw,mn->hwn", bases, weights)
+
+    def _region(self, region: Bool[Tensor, "h w"]) -> tuple[Tensor, Bool[Tensor, "a b"]]:
+        """Draws of the pixels of a region, [draws, pixels], and where they are in their lattice."""
+        lattice = _cover(region)
+        inside = region[lattice.rows][:, lattice.columns]
+        score = self._scores(lattice, REGION_DRAWS, _generator(0))[:, inside]
+        chosen = torch.zeros_like(region)
+        row, column = (x[inside.flatten()] for x in lattice.pixels)
+        chosen[row, column] = True
+        return self._draw_at(score, chosen), inside
+
+    def _depth_at(self, score: Float[Tensor, "n p"], pixels: list[tuple[int, int]]) -> Tensor:
+        chosen = torch.zeros(self.size, dtype=torch.bool)
+        for row, column in pixels:
+            chosen[row, column] = True
+        return self._draw_at(score, chosen)
+
+    def _draw_at(self, score: Float[Tensor, "n p"], chosen: Bool[Tensor, "h w"]) -> Tensor:
+        here = self.distribution.at(chosen)
+        return self._depth(score, self.mean[chosen], self.var[chosen], here)
+
+    @staticmethod
+    def _depth(
+        score: Tensor, mean: Tensor, var: Tensor, distribution: latent.ErrorDistribution
+    ) -> Tensor:
+        """Depths of normal scores."""
+        bound = distribution.half_width(var, BOUND_LEVEL).clamp(min=math.log(BOUND_FACTOR))
+        error = distribution.from_normal(score, var)
+        return latent.to_depth(mean + error.clamp(-bound, bound))
+
+    def _pixel(self, end: Pixel) -> tuple[int, int]:
+        """Row and column of the pixel that holds a place u, v."""
+        place = np.asarray(end, dtype=float)
+        height, width = self.size
+        if place.shape != (2,):
+            raise ValueError(f"a pixel is {list(place.shape)}; pass u and v, its column and row")
+        u, v = (float(x) for x in np.floor(place + 0.5))
+        if not (0 <= u < width and 0 <= v < height):
+            raise ValueError(
+                f"the pixel u, v = {place[0]:g}, {place[1]:g} is outside the image of {width} "
+                f"columns and {height} rows"
+            )
+        return int(v), int(u)
+
+    def _mask(self, mask: ArrayLike) -> Bool[Tensor, "h w"]:
+        region = torch.from_numpy(np.array(mask, dtype=bool))
+        if tuple(region.shape) != self.size:
+            raise ValueError(
+                f"the mask is {list(region.shape)}, the image {list(self.size)} (height, width); "
+                "pass a mask of the image's size"
+            )
+        if not region.any():
+            raise ValueError("the mask is empty; set at least one pixel")
+        return region
+
+
+def to_camera(intrinsics: ArrayLike | None) -> Float[Tensor, "3 3"]:
+    """The camera's intrinsics as a user passes them, in float64."""
+    wanted = "[[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels"
+    if intrinsics is None:
+        raise ValueError(f"sizes in metres need the camera's intrinsics; pass {wanted}")
+    given: Any = intrinsics
+    camera = torch.as_tensor(given if isinstance(given, Tensor) else np.asarray(given)).double()
+    if camera.shape != (3, 3):
+        raise ValueError(f"the camera's intrinsics are {list(camera.shape)}; pass {wanted}")
+    check_camera(camera)
+    return camera.cpu()
+
+
+def _cover(region: Bool[Tensor, "h w"]) -> Lattice:
+    """A lattice over the bounding box of a region."""
+    lines = [region.any(1).nonzero()[:, 0], region.any(0).nonzero()[:, 0]]
+    ends = [(int(line[0]), int(line[-1]) + 1) for line in lines]
+    enough = min(int(region.sum()), REGION_PIXELS)
+    area = (ends[0][1] - ends[0][0]) * (ends[1][1] - ends[1][0])
+    step = max(1, int((area / BOX_PIXELS) ** 0.5))
+    while True:
+        lattice = Lattice(*(torch.arange(a, b, step) for a, b in ends))
+        if int(region[lattice.rows][:, lattice.columns].sum()) >= enough:
+            return lattice
+        step -= 1
+
+
+def _mean_over_lines(
+    depth: Float[Tensor, "n p"], inside: Bool[Tensor, "a b"], *, rows: bool = False
+) -> Float[Tensor, "n"]:
+    """The mean over columns, or rows, of the mean depth in each."""
+    line = inside.nonzero()[:, 0 if rows else 1]
+    share = 1 / torch.bincount(line)[line]
+    return depth @ (share / share.sum()).to(depth)
+
+
+def _positive(metres: float) -> float:
+    if not latent.is_valid(torch.tensor(metres)):
+        raise ValueError(f"the distance is {metres} m; pass a positive number of metres")
+    return float(metres)
+
+
+def _generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
