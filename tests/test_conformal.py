@@ -92,15 +92,15 @@ def test_where_nothing_was_held_out_intervals_never_shrink():
 def test_too_few_points_or_frames_are_refused():
     with pytest.raises(ValueError, match="39 held-out points are too few for conformal intervals"):
         ConformalTable.learn(np.ones(39), np.ones(39))
-    with pytest.raises(ValueError, match="80 held-out points of 8 frames are too few .* 9 frames"):
+    with pytest.raises(ValueError, match=r"80 held-out points of 8 frames are too few .* 9 frames"):
         ConformalTable.learn(np.ones(80), np.ones(80), np.repeat(np.arange(8), 10))
     table = ConformalTable.learn(np.arange(90.0), np.ones(90), np.repeat(np.arange(9), 10))
     assert table.largest_level == 0.9
     one = np.ones(1)
     assert table.half_width(one, one, one, 0.9)
-    with pytest.raises(ValueError, match="level 0.95 cannot be guaranteed with 9 frames"):
+    with pytest.raises(ValueError, match=r"level 0.95 cannot be guaranteed with 9 frames"):
         table.half_width(one, one, one, 0.95)
-    with pytest.raises(ValueError, match="level 0.999 cannot be guaranteed"):
+    with pytest.raises(ValueError, match=r"level 0.999 cannot be guaranteed"):
         table.half_width(one, one, one, 0.999)
 
 
@@ -122,7 +122,7 @@ def test_a_table_reads_back_and_a_damaged_one_is_named(tmp_path):
         file.write_text(json.dumps(one))
         with pytest.raises(ValueError, match=r"camera.json is not a conformal table"):
             ConformalTable.load(file)
-    with pytest.raises(ValueError, match="cannot read .*nothing.json"):
+    with pytest.raises(ValueError, match=r"cannot read .*nothing.json"):
         ConformalTable.load(tmp_path / "nothing.json")
     with pytest.raises(ValueError, match="cannot write"):
         table.save(tmp_path / "no" / "camera.json")
