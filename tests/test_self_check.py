@@ -51,7 +51,7 @@ def upside_down(rows):
 
 
 def shifted(rows):
-    return rows + [20, 0, 0]
+    return rows + np.array([20, 0, 0])
 
 
 def scaled(rows):

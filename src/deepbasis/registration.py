@@ -35,7 +35,8 @@ LEAST_GAIN, FEWEST_MOVES = 0.1, 4
 # multiple of the usual difference between neighbours.
 CHANGE = 1.5
 # A move is named as the cause if it is better than moves of other kinds by the first, and than
-# those that are certainly wrong by the second, in nats a point.
+# those that are certainly wrong by the second, in nats a point; wrong points, if the others fit so
+# much better in place than moved far.
 MARGIN, EXPLAINS = 0.04, 0.2
 # Wrong points are suspected beyond this many robust standard deviations of a Huber fit; they are a
 # cause if there are more than a few of them.
@@ -70,6 +71,8 @@ class Registration(NamedTuple):
     """In words; None if nothing is wrong."""
     gain: float = 0.0
     """Nats by which the log evidence is larger if the points are moved back."""
+    advantage: float = 0.0
+    """Mean nats a point by which the points in place fit better than moved far or mirrored."""
 
 
 def check_registration(scene: Scene, rows: Rows, seed: int = 0) -> Registration | None:
@@ -90,8 +93,8 @@ def check_registration(scene: Scene, rows: Rows, seed: int = 0) -> Registration 
     if wrong.mean() < FEW_WRONG or (~wrong).sum() < FEWEST:
         return found
     without = _try_moves(scene, rows[~wrong])
-    if without.contradicted:
-        return without
+    if without.contradicted or without.advantage < EXPLAINS:
+        return found
     said = f"about {wrong.mean():.0%} of the points look wrong: without them, the others fit"
     return Registration(len(rows), True, said, found.gain)
 
@@ -123,9 +126,10 @@ def _try_moves(scene: Scene, rows: Rows) -> Registration:
         named = margin > MARGIN * n and explained > EXPLAINS * n
         return Registration(n, True, best.text if named else ELSEWHERE, gain)
     far = [gains[move] for move in gains if move.gross and _changes(rows, move, size)]
-    if len(far) >= FEWEST_MOVES and -np.mean(far) < LEAST_GAIN * n:
-        return Registration(n, True, ELSEWHERE, gain)
-    return Registration(n, contradicted=False, gain=gain)
+    advantage = float(-np.mean(far) / n) if far else 0.0
+    if len(far) >= FEWEST_MOVES and advantage < LEAST_GAIN:
+        return Registration(n, True, ELSEWHERE, gain, advantage)
+    return Registration(n, contradicted=False, gain=gain, advantage=advantage)
 
 
 def _suspects(scene: Scene, rows: Rows) -> Bool[np.ndarray, " n"]:

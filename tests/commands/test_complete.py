@@ -11,7 +11,6 @@ import pytest
 import torch
 import trimesh
 from safetensors.torch import save_file
-from scipy import stats
 
 from deepbasis.cli import main
 from deepbasis.conformal import ConformalTable
