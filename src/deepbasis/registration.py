@@ -47,8 +47,9 @@ SCALE_GAIN = 12.0
 SCALES = (0.001, 0.01, 0.1, 0.25, 0.4, 2.5, 4.0, 10.0, 100.0, 1000.0)
 # Shifts, as parts of the width of the image, and zooms about its centre.
 SHIFTS, ZOOMS = (1 / 32, 1 / 16, 1 / 8), (0.5, 0.67, 0.8, 1.25, 1.5)
-# A move must leave this share of the points in the image.
-LEFT = 0.5
+# A move is tried if it leaves the first share of the points in the image; to be the cause, it must
+# leave nearly all: points that were moved out of place come from within the image.
+LEFT, KEPT = 0.5, 0.97
 
 
 class Move(NamedTuple):
@@ -115,12 +116,13 @@ def _try_moves(scene: Scene, rows: Rows) -> Registration:
     n, size, own = len(rows), scene.pyramid.size, _log_evidence(scene, rows)
     tried = {move: _gain(scene, rows, move, own) for move in _moves(size)}
     gains = {move: gain for move, gain in tried.items() if gain is not None}
-    best = max(gains, key=lambda move: gains[move])
+    back = [move for move in gains if _moved(rows, move, size)[1].mean() >= KEPT]
+    best = max(back, key=lambda move: gains[move])
     if best.kind == "shift":
         best, gains = _refine(scene, rows, best, gains, own)
     gain = max(gains[best], 0.0)
     if gain > OFFSET + SLOPE * n:
-        others = [other for move, other in gains.items() if move.kind != best.kind]
+        others = [gains[move] for move in back if move.kind != best.kind]
         wrong = [other for move, other in gains.items() if move.kind != best.kind and move.gross]
         margin, explained = gain - max([0.0, *others]), gain - np.mean(wrong)
         named = margin > MARGIN * n and explained > EXPLAINS * n
@@ -198,7 +200,9 @@ def _refine(
         step = max(round(part * size[1]), 1)
         for a, b in ((1, 0), (-1, 0), (0, 1), (0, -1)):
             move = _shift(du + a * step, dv + b * step, size)
-            gain = _gain(scene, rows, move, own) if (du + a * step, dv + b * step) != (0, 0) else 0
+            if _moved(rows, move, size)[1].mean() < KEPT:
+                continue
+            gain = _gain(scene, rows, move, own)
             if gain is not None and gain > gains[best]:
                 best, gains = move, gains | {move: gain}
     return best, gains
