@@ -62,9 +62,9 @@ def test_every_distance_has_its_own_factor_and_no_level_is_undercovered():
     table = ConformalTable.learn(scores, distance)
     assert table.distances == (*DISTANCES, math.inf)
     assert sum(table.scores) == 2000
-    one = np.ones(2000)
+    one = np.full(2000, 1e-3)
     for level in (0.5, 0.6827, 0.9, 0.95):
-        half = table.half_width(one, one, distance, level)
+        half = 1e3 * table.half_width(one, one, distance, level)
         for low, high in zip((0, *DISTANCES), table.distances, strict=True):
             inside = (distance > low) & (distance <= high)
             assert (scores <= half)[inside].mean() >= level
@@ -83,10 +83,13 @@ def test_distances_with_too_few_scores_are_joined():
 
 
 def test_where_nothing_was_held_out_intervals_never_shrink():
-    table = ConformalTable.learn(np.full(100, 0.5), np.full(100, 3.0))
+    scores, distance = np.full(100, 0.5), np.full(100, 3.0)
+    table = ConformalTable.learn(scores, distance, narrows=True)
     own, std = np.full(2, 1.6), np.ones(2)
     half = table.half_width(own, std, np.array([3.0, 3.1]), 0.9)
     np.testing.assert_allclose(half, [0.5, 1.6])
+    half = ConformalTable.learn(scores, distance).half_width(own, std, np.array([3.0, 3.1]), 0.9)
+    np.testing.assert_allclose(half, 1.6)
 
 
 def test_too_few_points_or_frames_are_refused():

@@ -76,7 +76,7 @@ MUTANTS = [
     ("self_check.py", "min(n, share * (1 - share) / var)", "n", "test_self_check.py::test_bounds_are_wider_if_points_of_a_cell_are_alike"),
     ("conformal.py", "np.full(n, 1 / (n + 1))", "np.full(n, 1 / n)", "test_conformal.py"),
     ("conformal.py", "1 / (size[which] * (len(size) + 1.0))", "1 / (size[which] * len(size))", "test_conformal.py"),
-    ("conformal.py", "np.where(distance > self.reach, np.maximum(half, own), half)", "half", "test_conformal.py"),
+    ("conformal.py", "np.where(free, half, np.maximum(half, own))", "half", "test_conformal.py"),
     ("commands/complete/outputs.py", "(row - cy) / fy * z", "(row - cx) / fx * z", "commands/test_complete.py"),
     ("data/training.py", "mine = start + rank * batch", "mine = start", "data/test_sources.py"),
     ("data/training.py", "count = math.expm1(", "count = (", "data/test_sources.py"),

@@ -166,8 +166,8 @@ def test_a_verdict_is_right_about_errors_of_known_size(factor, word):
     expected = [stats.laplace.cdf(row[0]) - stats.laplace.cdf(-row[0]) for row in found.half]
     for one, share in zip(found.coverage, expected, strict=True):
         assert one.low <= share <= one.high
-    half = found.table().half_width(found.half[1], found.half[1], found.distance, 0.9)
-    assert half[0] == pytest.approx(stats.laplace.ppf(0.95), rel=0.1)
+    half = found.table().half_width(found.half[2], found.half[1], found.distance, 0.9)
+    assert half[0] == pytest.approx(max(factor, 1) * stats.laplace.ppf(0.95), rel=0.1)
     joined = Check.join([laplace_check(factor, 500)] * 2)
     assert (len(joined), joined.half.shape) == (1000, (len(LEVELS), 1000))
     assert sorted(set(joined.frame)) == [0, 1]

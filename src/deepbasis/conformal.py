@@ -85,6 +85,8 @@ class ConformalTable:
     """What is exchangeable, and how many there were: frames, or points of a single frame."""
     reach: float
     """Largest distance of a score; beyond it, intervals are at least as wide as predicted."""
+    narrows: bool = False
+    """Whether intervals may be narrower than predicted; else they are only widened."""
 
     @classmethod
     def learn(
@@ -92,6 +94,8 @@ class ConformalTable:
         scores: Float[np.ndarray, " n"],
         distance: Float[np.ndarray, " n"],
         group: Int[np.ndarray, " n"] | None = None,
+        *,
+        narrows: bool = False,
     ) -> "ConformalTable":
         """A table from the scores of points that the fits did not use.
 
@@ -99,6 +103,8 @@ class ConformalTable:
             scores: absolute error divided by the predicted half width of the 68.27 % interval.
             distance: to the nearest used point, in pixels.
             group: frame of each score; None for a single frame.
+            narrows: whether the scores represent all pixels so well that intervals may become
+                narrower than predicted.
         """
         groups = len(scores) if group is None else len(np.unique(group))
         if len(scores) < FEWEST_SCORES or groups < FEWEST_GROUPS:
@@ -117,9 +123,8 @@ class ConformalTable:
             factors.append([_read(ordered, cumulative, level) for level in LEVELS])
             bounds.append(bound)
             counts.append(len(ordered))
-        return cls(
-            tuple(bounds), np.array(factors), tuple(counts), groups, float(distance.max(initial=0))
-        )
+        reach = float(distance.max(initial=0))
+        return cls(tuple(bounds), np.array(factors), tuple(counts), groups, reach, narrows)
 
     def half_width(
         self,
@@ -144,7 +149,8 @@ class ConformalTable:
                 f"points; at most {self.largest_level:g} can, or collect more"
             )
         half = factors[np.searchsorted(self.distances, distance)] * std
-        return np.where(distance > self.reach, np.maximum(half, own), half).astype(std.dtype)
+        free = self.narrows & (distance <= self.reach)
+        return np.where(free, half, np.maximum(half, own)).astype(std.dtype)
 
     @property
     def largest_level(self) -> float:
@@ -156,7 +162,7 @@ class ConformalTable:
         rows = [[_to_json(x) for x in row] for row in self.factors]
         content = {
             "format": FORMAT, "distances": [_to_json(x) for x in self.distances],
-            "scores": list(self.scores), "groups": self.groups, "reach": _to_json(self.reach),
+            "scores": list(self.scores), "groups": self.groups, "reach": _to_json(self.reach), "narrows": self.narrows,
             "levels": LEVELS.tolist(), "factors": rows,
         }  # fmt: skip
         try:
@@ -175,7 +181,8 @@ class ConformalTable:
             distances = tuple(map(_from_json, found["distances"]))
             _check(distances, factors)
             scores = tuple(map(int, found["scores"]))
-            return cls(distances, factors, scores, int(found["groups"]), _from_json(found["reach"]))
+            groups, reach = int(found["groups"]), _from_json(found["reach"])
+            return cls(distances, factors, scores, groups, reach, bool(found["narrows"]))
         except OSError as error:
             raise ValueError(f"cannot read {path} ({error.strerror})") from error
         except (ValueError, TypeError, KeyError, RecursionError) as error:

@@ -36,11 +36,11 @@ LEAST_GAIN, FEWEST_MOVES = 0.1, 4
 CHANGE = 1.5
 # A move is named as the cause if it is better than moves of other kinds by the first, and than
 # those that are certainly wrong by the second, in nats a point; wrong points, if the others fit so
-# much better in place than moved far.
+# much better in place than moved far, and twice as much better as all points together.
 MARGIN, EXPLAINS = 0.04, 0.2
 # Wrong points are suspected beyond this many robust standard deviations of a Huber fit; they are a
 # cause if there are more than a few of them.
-SUSPECT, HUBER, FEW_WRONG = 6.0, 1.345, 0.02
+SUSPECT, HUBER, FEW_WRONG = 6.0, 1.345, 0.04
 # A scale is wrong if the log evidence of another is larger by this many nats. The prior of the
 # scene's depth is all that it rests on, so factors below about 4 cannot be told.
 SCALE_GAIN = 12.0
@@ -88,16 +88,16 @@ def check_registration(scene: Scene, rows: Rows, seed: int = 0) -> Registration 
         return None
     rows = rows[np.random.default_rng(seed).permutation(len(rows))[:MOST]]
     found = _try_scales(scene, rows) or _try_moves(scene, rows)
-    if found.cause != ELSEWHERE:
+    if found.cause not in (None, ELSEWHERE):
         return found
     wrong = _suspects(scene, rows)
     if wrong.mean() < FEW_WRONG or (~wrong).sum() < FEWEST:
         return found
     without = _try_moves(scene, rows[~wrong])
-    if without.contradicted or without.advantage < EXPLAINS:
+    if without.contradicted or without.advantage < max(EXPLAINS, 2 * found.advantage):
         return found
     said = f"about {wrong.mean():.0%} of the points look wrong: without them, the others fit"
-    return Registration(len(rows), True, said, found.gain)
+    return Registration(len(rows), True, said, found.gain, found.advantage)
 
 
 def _try_scales(scene: Scene, rows: Rows) -> Registration | None:
@@ -223,8 +223,9 @@ def _changes(rows: Rows, move: Move, size: tuple[int, int]) -> bool:
     z = latent.to_latent(torch.from_numpy(rows[:, 2].copy())).numpy()
     tree = cKDTree(rows[:, :2])
     neighbour = tree.query(rows[:, :2], 2)[1][:, 1]
-    usual = np.abs(z - z[neighbour]).mean()
-    return bool(np.abs(z - z[tree.query(moved[:, :2])[1]])[left].mean() > CHANGE * usual)
+    usual = np.median(np.abs(z - z[neighbour]))
+    there = z[tree.query(moved[:, :2])[1]]
+    return bool(np.median(np.abs(z - there)[left]) > CHANGE * usual)
 
 
 def _moved(rows: Rows, move: Move, size: tuple[int, int]) -> tuple[Rows, Bool[np.ndarray, " n"]]:

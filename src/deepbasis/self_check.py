@@ -133,15 +133,16 @@ class Check:
     @property
     def wrong(self) -> bool:
         """Whether many points are outliers, or outside of any reasonable interval."""
-        return self.named > MANY_WRONG or 1 - self.coverage[-1].high > MANY_WRONG
+        found = self.coverage
+        tail = 1 - found[-1].high > MANY_WRONG and found[0].share >= LEVELS[0] - SLACK
+        return self.named > MANY_WRONG or tail
 
     @property
-    def miscovered(self) -> int | None:
-        """The first level whose coverage is wrong, as an index; None if all may be right."""
-        for i, (level, found) in enumerate(zip(LEVELS, self.coverage, strict=True)):
-            if abs(found.share - level) > SLACK and not found.low <= level <= found.high:
-                return i
-        return None
+    def miscovered(self) -> list[float]:
+        """By how much coverage is too high or too low, at the levels where that is no chance."""
+        found = zip(LEVELS, self.coverage, strict=True)
+        off = [(one.share - level, one.low <= level <= one.high) for level, one in found]
+        return [excess for excess, chance in off if abs(excess) > SLACK and not chance]
 
     @property
     def verdict(self) -> Verdict:
@@ -150,7 +151,7 @@ class Check:
             return "contradicted"
         if len(self) < ENOUGH:
             return "too few points to tell"
-        return "contradicted" if self.wrong or self.miscovered is not None else "not contradicted"
+        return "contradicted" if self.wrong or self.miscovered else "not contradicted"
 
     @property
     def cause(self) -> str | None:
@@ -162,14 +163,12 @@ class Check:
         if self.wrong:
             share = max(self.named, 1 - self.coverage[-1].share)
             return f"about {share:.0%} of the points look wrong: the others contradict them"
-        middle, outer = self.coverage[0].share - LEVELS[0], self.coverage[2].share - LEVELS[2]
-        if middle > SLACK and outer < SLACK:
-            return (
-                "most errors are smaller and some far larger than the error bars say: a few wrong "
-                "points, or error bars of another distribution (--rescale)"
-            )
-        kind = "narrow" if outer < 0 or middle < 0 else "wide"
-        return f"the error bars are too {kind} for this data (--rescale)"
+        off = self.miscovered
+        if min(off) < 0 < max(off):
+            return "the errors have another distribution than the error bars say (--rescale)"
+        if off[0] < 0:
+            return "the error bars are too narrow for this data (--rescale)"
+        return "the error bars are too wide for this data (`deepbasis adapt`)"
 
     @property
     def statement(self) -> str:
@@ -208,6 +207,9 @@ class Check:
     def table(self) -> ConformalTable:
         """Conformal intervals: for a single frame from its points, for many with each frame as one
         exchangeable group. Refused with too few.
+
+        It widens intervals where needed and never narrows them: points of a sensor resemble each
+        other more than the pixels between them.
         """
         many = len(np.unique(self.frame)) > 1
         return ConformalTable.learn(

@@ -89,7 +89,8 @@ def learn_conformal(
             scores.append((error / half)[judged].double().cpu().numpy()[chosen])
             distances.append(distance[known].astype(np.float64)[chosen])
             group.append(np.full(len(chosen), index))
-    return ConformalTable.learn(*(np.concatenate(part) for part in (scores, distances, group)))
+    columns = (np.concatenate(part) for part in (scores, distances, group))
+    return ConformalTable.learn(*columns, narrows=True)
 
 
 def fit_all(fabric: Fabric, network: Network, frames: Frames, points: str) -> list[fit.Posterior]:
