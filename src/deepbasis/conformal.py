@@ -162,7 +162,8 @@ class ConformalTable:
         rows = [[_to_json(x) for x in row] for row in self.factors]
         content = {
             "format": FORMAT, "distances": [_to_json(x) for x in self.distances],
-            "scores": list(self.scores), "groups": self.groups, "reach": _to_json(self.reach), "narrows": self.narrows,
+            "scores": list(self.scores), "groups": self.groups, "reach": _to_json(self.reach),
+            "narrows": self.narrows,
             "levels": LEVELS.tolist(), "factors": rows,
         }  # fmt: skip
         try:
