@@ -17,7 +17,7 @@ from deepbasis.commands.complete import Complete
 from deepbasis.commands.complete.inputs import Loaded, find_frames, load
 from deepbasis.commands.complete.outputs import write
 from deepbasis.commands.complete.plan import Planned, plan
-from deepbasis.conformal import ConformalTable
+from deepbasis.conformal import FEWEST_GROUPS, ConformalTable
 from deepbasis.data.files import remove_abandoned
 from deepbasis.data.limits import in_memory
 from deepbasis.model import Completer, find_model
@@ -56,6 +56,10 @@ def run(settings: Complete) -> None:
     frames = find_frames(settings)
     if settings.calibration is not None:
         ConformalTable.load(settings.calibration)
+    if settings.save_calibration is not None and len(frames) < FEWEST_GROUPS:
+        raise ValueError(
+            f"--save-calibration needs {FEWEST_GROUPS} frames or more, and there are {len(frames)}"
+        )
     planned = plan(frames, settings, find_model(settings.model))
     remove_abandoned([path for one in planned for path in one.files.values()])
     summaries = {one.frame.name: one.read_summary() for one in planned}
