@@ -22,9 +22,9 @@ SRC = ROOT / "src" / "deepbasis"
 
 # Each may import from those before it, and from no other.
 LAYERS = [
-    "shapes", "options", "fit", "latent", "points", "patterns", "metrics", "layer", "data",
-    "nets", "joint", "result", "model", "baselines", "plots", "calibrate", "train", "evaluation",
-    "demo", "commands", "cli",
+    "shapes", "options", "fit", "latent", "conformal", "points", "patterns", "metrics", "layer",
+    "data", "nets", "joint", "result", "model", "registration", "self_check", "baselines", "plots",
+    "calibrate", "train", "evaluation", "demo", "commands", "cli",
 ]  # fmt: skip
 FIT_LAYERS = [
     "checks", "prior", "linear", "robust", "evidence", "kernel", "neighbours", "correlated",
@@ -49,7 +49,7 @@ TRAIN_LAYERS = [
 ]  # fmt: skip
 # Names that more than one package has, each for its own kind of the same thing.
 SHARED_NAMES = {"adapt", "calibration", "demo", "evaluate", "prior", "render", "run", "train"}
-COMPLETE_LAYERS = ["inputs", "plan", "self_check", "outputs", "run"]
+COMPLETE_LAYERS = ["inputs", "plan", "outputs", "run"]
 
 
 def imported_siblings(path: Path, package: str) -> set[str]:

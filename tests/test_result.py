@@ -12,11 +12,13 @@ from PIL import Image
 from scipy import stats
 
 from deepbasis import fit
+from deepbasis.conformal import ConformalTable
 from deepbasis.data.packaged import packaged
+from deepbasis.latent import ONE_SIGMA
 from deepbasis.layer import CalibrationRow
 from deepbasis.model import load
 from deepbasis.nets import Architecture
-from deepbasis.points import Points
+from deepbasis.points import Points, distance_to_points
 from models import NOISE, make_model
 from refusals import refusals
 
@@ -325,11 +327,31 @@ def test_too_little_memory_is_one_sentence():
     )
 
 
-def test_rescaled_error_bars_leave_the_depth(model, image, rows):
+def test_conformal_intervals_leave_the_depth_and_depend_on_the_distance(model, image, rows):
     out = model.complete(image, rows)
-    twice = out.rescale(2)
-    np.testing.assert_array_equal(twice.depth, out.depth)
-    np.testing.assert_allclose(twice.half_width(0.9), 2 * out.half_width(0.9), rtol=1e-5)
+    scores, distance = np.repeat([2.0, 3.0], 50), np.repeat([1.0, 400.0], 50)
+    other = out.with_conformal(ConformalTable.learn(scores, distance, narrows=True))
+    np.testing.assert_array_equal(other.depth, out.depth)
+    near = distance_to_points(out.points, out.depth.shape) <= 2
+    assert near.any()
+    assert not near.all()
+    std = out.half_width(ONE_SIGMA)
+    for level in (0.5, 0.9):
+        np.testing.assert_allclose(other.half_width(level)[near], 2 * std[near], rtol=1e-5)
+        np.testing.assert_allclose(other.half_width(level)[~near], 3 * std[~near], rtol=1e-5)
+    low, high = other.interval(0.9)
+    np.testing.assert_allclose(np.log(high / low) / 2, other.half_width(0.9), rtol=1e-3)
+    low, high = other.interval(ONE_SIGMA)
+    np.testing.assert_allclose(other.std, (high - low) / 2)
+
+
+def test_distances_to_points():
+    rows = np.array([[1.2, 0.8, 2.0], [6.0, 1.0, 2.0]])
+    found = distance_to_points(rows, (3, 8))
+    row, column = np.mgrid[:3, :8]
+    slow = np.minimum(np.hypot(row - 1, column - 1), np.hypot(row - 1, column - 6))
+    np.testing.assert_allclose(found, slow, rtol=1e-6)
+    assert np.isinf(distance_to_points(rows[:0], (3, 8))).all()
 
 
 def test_misuse_is_one_sentence():

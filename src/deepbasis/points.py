@@ -268,6 +268,20 @@ def to_points(points: ArrayLike | Points | None, size: tuple[int, int]) -> Point
     return Points.from_rows(values) if rows else Points.from_map(values)
 
 
+def distance_to_points(
+    rows: Float[np.ndarray, "n columns"], size: tuple[int, ...]
+) -> Float[np.ndarray, "h w"]:
+    """Distance of each pixel to the nearest point, in pixels; infinite if there is none."""
+    from scipy.ndimage import distance_transform_edt
+
+    if not len(rows):
+        return np.full(size, np.inf, np.float32)
+    column, row = np.floor(rows[:, :2] + 0.5).astype(np.int64).T
+    empty = np.ones(size, np.bool_)
+    empty[row, column] = False
+    return np.asarray(distance_transform_edt(empty), np.float32)
+
+
 def to_numbers(values: object, name: str) -> Float[np.ndarray, "..."]:
     """Real numbers in float64; masked elements become NaN."""
     if isinstance(values, Tensor):

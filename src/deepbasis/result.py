@@ -11,10 +11,11 @@ import torch
 from numpy.typing import ArrayLike
 
 from deepbasis import latent
+from deepbasis.conformal import ConformalTable
 from deepbasis.fit import Posterior
 from deepbasis.joint import Joint, Pixel, Quantity, Size
 from deepbasis.layer import Fitted, Prediction
-from deepbasis.points import Points
+from deepbasis.points import Points, distance_to_points
 from deepbasis.shapes import Float, Int
 
 # Before anything is known of a point, it is an outlier with this probability, and then its depth
@@ -64,6 +65,8 @@ class Completion:
     """Distribution of the latent around its mean."""
     fitted: Fitted | None = None
     """The fit of a batch of one image."""
+    conformal: ConformalTable | None = None
+    """What `std` and `interval` are calibrated by; `latent_var` is as predicted."""
 
     @classmethod
     def of(cls, prediction: Prediction, points: Points, fitted: Fitted | None) -> "Completion":
@@ -102,18 +105,22 @@ class Completion:
 
     def interval(self, level: float) -> tuple[Float[np.ndarray, "h w"], Float[np.ndarray, "h w"]]:
         """Depths in metres between which a sensor would read with probability `level`."""
-        mean, var = torch.from_numpy(self.latent_mean), torch.from_numpy(self.latent_var)
-        low, high = latent.interval(mean, var, level, self.error_distribution)
-        return low.numpy(), high.numpy()
+        mean, half = torch.from_numpy(self.latent_mean), torch.from_numpy(self.half_width(level))
+        return latent.to_depth(mean - half).numpy(), latent.to_depth(mean + half).numpy()
 
     def half_width(self, level: float) -> Float[np.ndarray, "h w"]:
         """Half the width of the latent interval of probability `level`: 0.1 is about 10 %."""
         var = torch.from_numpy(self.latent_var)
-        return self.error_distribution.half_width(var, level).numpy()
+        own = self.error_distribution.half_width(var, level).numpy()
+        if self.conformal is None:
+            return own
+        std = self.error_distribution.half_width(var, latent.ONE_SIGMA).numpy()
+        distance = distance_to_points(self.points, self.latent_var.shape)
+        return self.conformal.half_width(own, std, distance, level)
 
-    def rescale(self, factor: float) -> "Completion":
-        """The same with every latent standard deviation times a factor."""
-        return replace(self, latent_var=self.latent_var * np.float32(factor**2))
+    def with_conformal(self, table: ConformalTable) -> "Completion":
+        """The same with the intervals of a conformal table."""
+        return replace(self, conformal=table)
 
     def sample(self, n: int, seed: int = 0) -> Float[np.ndarray, "n h w"]:
         """Draw n depth maps in metres from the joint posterior of all pixels.

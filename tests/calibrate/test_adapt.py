@@ -8,13 +8,14 @@ import pytest
 import torch
 
 import deepbasis
-from deepbasis import fit
+from deepbasis import fit, latent
 from deepbasis.calibrate import adapt, learn
 from deepbasis.calibrate.measure import measure
 from deepbasis.cli import main
 from deepbasis.data.sources import CachedFrames, Source, Subset
 from deepbasis.data.with_points import WithPoints
 from deepbasis.patterns import Uniform
+from deepbasis.points import Points, distance_to_points
 from models import make_model
 
 fabric_module = pytest.importorskip("lightning_fabric")
@@ -168,3 +169,26 @@ def test_what_cannot_be_adapted_is_told_in_one_sentence(
     assert message in said.err
     assert said.err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["old.safetensors"]
+
+
+def test_unmeasured_pixels_give_a_conformal_table(frames):
+    """Intervals of the table hold on the frames that it was learned from, frame by frame alike."""
+    network = far_off().network
+    table = adapt.learn_conformal(network, frames, FABRIC, ["20", "200"])
+    assert table.groups == len(frames)
+    assert table.narrows
+    held = WithPoints(frames, Uniform(200))
+    inside = []
+    for i in range(len(frames)):
+        image, depth, sparse = (part[None] for part in held[i][1:4])
+        answer = network.predictor(image)(Points.from_maps(sparse))
+        row, column = sparse[0, 0].nonzero(as_tuple=True)
+        rows = torch.stack([column, row], 1).double().numpy()
+        std = answer.distribution.half_width(answer.prediction.var, latent.ONE_SIGMA)[0, 0].numpy()
+        half = table.half_width(std, std, distance_to_points(rows, std.shape), 0.9)
+        error = (latent.to_latent(depth) - answer.prediction.mean)[0, 0].abs().numpy()
+        known = (latent.is_valid(depth) & ~latent.is_valid(sparse))[0, 0].numpy()
+        inside.append((error <= half)[known].mean())
+    assert sum(inside) / len(inside) > 0.85
+    with pytest.raises(ValueError, match="8 frames are too few for conformal intervals"):
+        adapt.learn_conformal(network, Subset(frames, range(8)), FABRIC, ["20"])

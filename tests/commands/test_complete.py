@@ -11,10 +11,9 @@ import pytest
 import torch
 import trimesh
 from safetensors.torch import save_file
-from scipy import stats
 
 from deepbasis.cli import main
-from deepbasis.commands.complete.self_check import ENOUGH, LEVELS, Check
+from deepbasis.conformal import ConformalTable
 from deepbasis.data.clouds import read_cloud, write_ply
 from deepbasis.data.formats import (
     read_depth_png,
@@ -223,53 +222,57 @@ def test_outliers_are_listed(complete, tmp_path, capsys):
     assert "; 1 outlier\n" in capsys.readouterr().out
 
 
-def test_the_check_tells_and_rescaling_applies_its_factor(complete, tmp_path, capsys):
-    assert complete("--sparse map.npy --no-figure --check") == 0
-    told, std = summary(tmp_path)["check"], np.load("out/wall-std.npy")
-    assert told["held_out"] == 40
-    assert told["mae"] < 0.15
-    assert "wall: 40 points held out: MAE" in capsys.readouterr().out
-    assert complete("--sparse map.npy --no-figure --rescale") == 0
+def test_the_check_tells_and_rescaling_makes_intervals_hold(complete, tmp_path, capsys):
+    assert complete("--sparse map.npy --no-figure --check --interval 0.9") == 0
+    told, low = summary(tmp_path)["check"], np.load("out/wall-low90.npy")
+    assert told["held_out"] > 150
+    assert told["all"]["mae"] < 0.15
+    assert told["near_points"]["held_out"] + told["far_from_points"]["held_out"] == told["held_out"]
+    assert f"{told['held_out']} points held out, MAE" in capsys.readouterr().out
+    assert complete("--sparse map.npy --no-figure --rescale --interval 0.9") == 0
     assert summary(tmp_path)["check"] == told
-    np.testing.assert_allclose(np.load("out/wall-std.npy"), told["factor"] * std, rtol=0.02)
-    np.savetxt("few.csv", np.loadtxt("rows.csv")[:100])
-    assert complete("--sparse few.csv --no-figure --rescale") == 0
-    assert summary(tmp_path)["check"]["trusted"] is None
-    assert "too few to judge" in capsys.readouterr().out
+    assert not np.allclose(np.load("out/wall-low90.npy"), low, rtol=1e-4)
+    np.savetxt("few.csv", np.loadtxt("rows.csv")[:20])
+    assert complete("--sparse few.csv --no-figure --check") == 0
+    assert summary(tmp_path)["check"]["verdict"] == "too few points to tell"
+    assert "too few points to tell" in capsys.readouterr().out
+    assert complete("--sparse few.csv --no-figure --rescale") == 2
+    said = capsys.readouterr().err
+    assert "few.csv: " in said
+    assert "held-out points are too few for conformal intervals; 40 are needed" in said
 
 
-def make_check(factor: float, n: int = 2000) -> Check:
-    """Laplace errors of scale 1, and error bars that are wrong by a factor."""
-    rng = np.random.default_rng(3)
-    half = np.stack([np.full(n, factor * stats.laplace.ppf((1 + level) / 2)) for level in LEVELS])
-    return Check(np.ones(n), np.ones(n), rng.laplace(size=n), half)
-
-
-@pytest.mark.parametrize(("factor", "word"), [(0.5, "too narrow"), (1, "trusted"), (2, "too wide")])
-def test_a_verdict_is_right_about_errors_of_known_size(factor, word):
-    check = make_check(factor)
-    assert word in check.verdict
-    assert check.trusted is (factor == 1)
-    assert check.factor == pytest.approx(1 / factor, rel=0.1)
-    expected = [stats.laplace.cdf(row[0]) - stats.laplace.cdf(-row[0]) for row in check.half]
-    assert check.coverage == pytest.approx(expected, abs=4 * 0.5 / 2000**0.5)
-    joined = Check.join([make_check(factor, 500)] * 2)
-    assert len(joined) == 1000
-    assert joined.half.shape == (3, 1000)
-
-
-def test_calibrated_error_bars_are_seldom_doubted_however_few_the_points():
-    rng = np.random.default_rng(0)
-    half = np.array([stats.laplace.ppf((1 + level) / 2) for level in LEVELS])[:, None]
-    doubted = [
-        Check(one, one, rng.laplace(size=ENOUGH), np.repeat(half, ENOUGH, 1)).trusted is False
-        for one in [np.ones(ENOUGH)] * 400
-    ]
-    assert np.mean(doubted) < 0.06  # three levels, each wrong in about 1 of 100
+def test_one_table_of_a_folder_is_saved_and_used_again(complete, tmp_path, capsys):
+    rows = np.loadtxt("rows.csv")
+    for folder in ("rgb", "lidar"):
+        Path(folder).mkdir()
+    for i in range(10):
+        shutil.copy("wall.png", f"rgb/{i}.png")
+        np.savetxt(f"lidar/{i}.csv", rows[i::4])
+    words = "--sparse lidar --no-figure --save-calibration camera.json"
+    assert complete(words, image="rgb") == 0
+    said = capsys.readouterr().out
+    assert "all 10 frames (" in said
+    assert "of 10 frames: camera.json" in said
+    table = ConformalTable.load("camera.json")
+    assert table.groups == 10
+    assert complete("--sparse map.npy --no-figure --interval 0.9") == 0
+    before = np.load("out/wall-low90.npy")
+    assert complete("--sparse map.npy --no-figure --interval 0.9 --calibration camera.json") == 0
+    assert not np.allclose(np.load("out/wall-low90.npy"), before, rtol=1e-4)
+    Path("camera.json").write_text("{}")
+    capsys.readouterr()
+    refused = complete("--sparse map.npy --no-figure --calibration camera.json", out="other")
+    assert refused == 2
+    assert "camera.json is not a conformal table" in capsys.readouterr().err
+    assert not Path("other").exists()
 
 
 BAD = [
     ("--sparse map.npy --interval 1.5", "--interval 1.5 is not a probability between 0 and 1"),
+    ("--sparse map.npy --rescale --calibration camera.json", "leave out --calibration"),
+    ("--sparse map.npy --calibration camera.json", "cannot read camera.json"),
+    ("--sparse map.npy --save-calibration c.json", "needs 9 frames or more, and there are 1"),
     ("--sparse map.npy --cloud", "--cloud needs the camera: pass --intrinsics"),
     ("--sparse map.png --depth-scale 0", "--depth-scale 0 is not positive; metres = value / scale"),
     ("--sparse map.npy --huber inf", "--huber inf is not a positive number of standard deviations"),

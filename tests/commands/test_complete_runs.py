@@ -222,14 +222,15 @@ def test_a_damaged_summary_is_not_trusted(complete):
 
 def test_the_check_covers_frames_that_were_done_earlier(complete):
     whole = complete("--check")[1].splitlines()
-    verdict = next(line for line in whole if line.startswith("all 3 frames: 90 points held out"))
+    verdict = next(line for line in whole if line.startswith("all 3 frames ("))
+    assert "points held out" in verdict
     Path("out/c.json").unlink()
     out = complete("--check")[1]
     assert completed(out) == ["c"]
     assert verdict in out
     assert verdict in complete("--check")[1]
     Path("rgb/c.png").write_bytes(b"damaged")
-    assert "all 2 frames: 60 points held out" in complete("--check")[1]
+    assert "all 2 frames (" in complete("--check")[1]
 
 
 # Names of files

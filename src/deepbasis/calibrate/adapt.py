@@ -4,15 +4,20 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from lightning_fabric import Fabric
 
-from deepbasis import fit
+from deepbasis import fit, latent
 from deepbasis.calibrate import learn
+from deepbasis.calibrate.measure import pattern_of
+from deepbasis.conformal import ConformalTable
 from deepbasis.data.sample import Frames
 from deepbasis.data.sources import Subset
+from deepbasis.data.with_points import WithPoints
 from deepbasis.layer import BasisFit, Errors
 from deepbasis.nets import Network
+from deepbasis.points import Points, distance_to_points
 
 
 class Learned(NamedTuple):
@@ -50,6 +55,42 @@ def adapt(network: Network, frames: Frames, fabric: Fabric, points: str) -> dict
     found["correlated"] = learn.calibrate(layer.error_model("correlated"), groups)
     layer.set_prior(*whole)
     return found
+
+
+@torch.no_grad()
+def learn_conformal(
+    network: Network, frames: Frames, fabric: Fabric, patterns: Sequence[str], seed: int = 0
+) -> ConformalTable:
+    """Conformal intervals for a camera, from unmeasured pixels of frames with depth.
+
+    Args:
+        network: as it will be used.
+        frames: that nothing was learned from; `conformal.FEWEST_GROUPS` or more.
+        fabric: of one process.
+        patterns: points that frames are predicted from, see `calibrate.measure.pattern_of`.
+        seed: of the points, and of the pixels.
+    """
+    rng = np.random.default_rng(seed)
+    scores, distances, group = [], [], []
+    for index in range(len(frames)):
+        for points in patterns:
+            sample = WithPoints(frames, pattern_of(points), seed=seed)[index]
+            image, depth, sparse = (fabric.to_device(part[None]) for part in sample[1:4])
+            answer = network.predictor(image)(Points.from_maps(sparse))
+            judged = latent.is_valid(depth) & ~latent.is_valid(sparse)
+            half = answer.distribution.half_width(answer.prediction.var, latent.ONE_SIGMA)
+            error = (latent.to_latent(depth) - answer.prediction.mean).abs()
+            row, column = sample.sparse[0].nonzero(as_tuple=True)
+            distance = distance_to_points(
+                torch.stack([column, row], 1).double().numpy(), depth.shape[2:]
+            )
+            known = judged[0, 0].cpu().numpy()
+            chosen = rng.permutation(int(known.sum()))[: learn.PIXELS]
+            scores.append((error / half)[judged].double().cpu().numpy()[chosen])
+            distances.append(distance[known].astype(np.float64)[chosen])
+            group.append(np.full(len(chosen), index))
+    columns = (np.concatenate(part) for part in (scores, distances, group))
+    return ConformalTable.learn(*columns, narrows=True)
 
 
 def fit_all(fabric: Fabric, network: Network, frames: Frames, points: str) -> list[fit.Posterior]:

@@ -49,10 +49,12 @@ class Adapt:
     """Points of each frame to learn from: 2000, 5%, ..., or sensor (default: those that the model
     was trained with)."""
     out: Path = Path("adapted.safetensors")
-    """Model file to write."""
+    """Model file to write. With 9 validation frames or more, a conformal table for `deepbasis
+    complete --calibration` is written beside it, as .json."""
 
     def run(self) -> None:
         """Adapt, show errors and coverage before and after, and write the model."""
+        from deepbasis.conformal import FEWEST_GROUPS
         from deepbasis.data.files import find_folder
         from deepbasis.data.sources import CachedFrames, Source, fingerprint, split_validation
         from deepbasis.model import load
@@ -66,7 +68,7 @@ class Adapt:
         try:
             from lightning_fabric import Fabric
 
-            from deepbasis.calibrate.adapt import adapt
+            from deepbasis.calibrate.adapt import adapt, learn_conformal
             from deepbasis.calibrate.measure import measure
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(
@@ -90,6 +92,16 @@ class Adapt:
             print(f"on {count} validation frames, before and after:")
             print(table(before, after))
         print(f"model            {self.out}")
+        if count < FEWEST_GROUPS:
+            print(
+                f"conformal table  not written: of {count} validation frames, and {FEWEST_GROUPS} "
+                "are needed"
+            )
+            return
+        drawn = MEASURED[1:] if self.points is None else (self.points.rpartition("-")[2],)
+        file = self.out.with_suffix(".json")
+        learn_conformal(network, val_frames, fabric, drawn).save(file)
+        print(f"conformal table  {file}, for `deepbasis complete --calibration`")
 
     def _count(self, frames: "Frames") -> int:
         count = len(frames) // 4 if self.val_frames is None else self.val_frames

@@ -58,9 +58,15 @@ class Complete:
     figure: bool = True
     """Do not draw image, depth and std."""
     check: bool = False
-    """Hold out a tenth of the points, predict them, and say whether the error bars are right."""
+    """Hold out points, predict them from the others, and say whether they contradict the error bars
+    or the image, and the most likely cause."""
     rescale: bool = False
-    """Check, and multiply the std by the factor that makes it right."""
+    """Check, and make the intervals hold on the held-out points of the frame: split conformal, by
+    level and by distance to the nearest point. Refused with too few points."""
+    save_calibration: Path | None = None
+    """Check, and write one conformal table of all frames to this .json file: 9 frames or more."""
+    calibration: Path | None = None
+    """Make the intervals those of a table that --save-calibration or `deepbasis adapt` wrote."""
     device: str | None = None
     """cpu, cuda, cuda:1, ... (default: a GPU if there is one)."""
     quiet: bool = False
@@ -74,6 +80,11 @@ class Complete:
         from deepbasis.commands.complete.run import run
 
         run(self)
+
+    @property
+    def checks(self) -> bool:
+        """Whether points are held out."""
+        return self.check or self.rescale or self.save_calibration is not None
 
     def say(self, text: str) -> None:
         """Print, unless something else was asked for."""
@@ -98,6 +109,8 @@ class Complete:
             raise ValueError(
                 f"--huber {self.huber:g} is not a positive number of standard deviations"
             )
+        if self.rescale and self.calibration is not None:
+            raise ValueError("--rescale calibrates each frame by itself: leave out --calibration")
         if self.cloud and self.intrinsics is None:
             raise ValueError("--cloud needs the camera: pass --intrinsics")
         if self.extrinsics is not None and (self.sparse is None or self.intrinsics is None):

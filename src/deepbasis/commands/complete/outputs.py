@@ -13,7 +13,6 @@ from deepbasis import metrics
 from deepbasis.commands.complete import Complete
 from deepbasis.commands.complete.inputs import Loaded
 from deepbasis.commands.complete.plan import Planned
-from deepbasis.commands.complete.self_check import LEVELS, Check
 from deepbasis.data.clouds import write_ply
 from deepbasis.data.files import atomic_write
 from deepbasis.data.formats import (
@@ -25,6 +24,7 @@ from deepbasis.data.formats import (
 )
 from deepbasis.plots import DEPTH_COLOURS, ERROR_COLOURS, save, show_map, show_points
 from deepbasis.result import Completion
+from deepbasis.self_check import Check
 from deepbasis.shapes import Float
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def summarise(loaded: Loaded, answer: Completion, check: Check | None) -> dict[s
         "log_evidence": _number(post.log_evidence),
         "outliers": len(answer.outliers),
         "worst_outliers": [one._asdict() for one in answer.outliers[:LISTED]],
-        "check": None if check is None else _report(check),
+        "check": None if check is None else check.report(),
         "ground_truth": None if true is None else _compare(answer, true),
         "warnings": [*answer.warnings, *_doubts(answer)],
     }
@@ -138,20 +138,6 @@ def _write_cloud(path: Path, loaded: Loaded, answer: Completion) -> None:
     z = z[row, column]
     xyz = np.stack([(column - cx) / fx * z, (row - cy) / fy * z, z], 1).astype(np.float32)
     write_ply(path, xyz, loaded.image[row, column], {"std": std[row, column]})
-
-
-def _report(check: Check) -> dict[str, Any]:
-    levels = [f"{level:.4g}" for level in LEVELS]
-    return {
-        "held_out": len(check),
-        "mae": check.mae if len(check) else None,
-        "rmse": check.rmse if len(check) else None,
-        "coverage": dict(zip(levels, check.coverage, strict=True)) if len(check) else None,
-        "tolerance": dict(zip(levels, check.tolerance, strict=True)) if len(check) else None,
-        "trusted": check.trusted,
-        "factor": check.factor,
-        "verdict": check.verdict,
-    }
 
 
 def _compare(answer: Completion, true: Float[np.ndarray, "h w"]) -> dict[str, float]:

@@ -16,7 +16,7 @@ from deepbasis.commands.complete.inputs import Frame, find_scales
 from deepbasis.data.files import find_file
 
 # Settings that change what is printed or where, but not the results.
-NOT_RESULTS = ("images", "out", "quiet", "json", "device")
+NOT_RESULTS = ("images", "out", "quiet", "json", "device", "save_calibration")
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,9 @@ def plan(frames: Sequence[Frame], settings: Complete, model: Path) -> list[Plann
     if settings.extrinsics is not None:
         inputs.add(os.path.realpath(settings.extrinsics))
         common["extrinsics"] = digest(settings.extrinsics)
+    if settings.calibration is not None:
+        inputs.add(os.path.realpath(settings.calibration))
+        common["calibration"] = digest(settings.calibration)
     owner: dict[Path, Frame] = {}
     planned = []
     for frame in frames:
@@ -87,7 +90,7 @@ def name_files(name: str, settings: Complete) -> dict[str, Path]:
     files = {f"{kind}.{end}": f"{name}-{kind}.{end}" for kind in kinds for end in ("npy", "png")}
     files |= {"cloud": f"{name}.ply"} if settings.cloud else {}
     files |= {"figure": f"{name}.png"} if settings.figure else {}
-    files |= {"check": f"{name}-check.npy"} if settings.check or settings.rescale else {}
+    files |= {"check": f"{name}-check.npy"} if settings.checks else {}
     files["json"] = f"{name}.json"
     return {kind: settings.out / file for kind, file in files.items()}
 

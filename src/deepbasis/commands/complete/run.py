@@ -17,11 +17,12 @@ from deepbasis.commands.complete import Complete
 from deepbasis.commands.complete.inputs import Loaded, find_frames, load
 from deepbasis.commands.complete.outputs import write
 from deepbasis.commands.complete.plan import Planned, plan
-from deepbasis.commands.complete.self_check import Check, hold_out
+from deepbasis.conformal import FEWEST_GROUPS, ConformalTable
 from deepbasis.data.files import remove_abandoned
 from deepbasis.data.limits import in_memory
 from deepbasis.model import Completer, find_model
 from deepbasis.result import Completion
+from deepbasis.self_check import Check, check
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -53,6 +54,12 @@ def run(settings: Complete) -> None:
     code is 1.
     """
     frames = find_frames(settings)
+    if settings.calibration is not None:
+        ConformalTable.load(settings.calibration)
+    if settings.save_calibration is not None and len(frames) < FEWEST_GROUPS:
+        raise ValueError(
+            f"--save-calibration needs {FEWEST_GROUPS} frames or more, and there are {len(frames)}"
+        )
     planned = plan(frames, settings, find_model(settings.model))
     remove_abandoned([path for one in planned for path in one.files.values()])
     summaries = {one.frame.name: one.read_summary() for one in planned}
@@ -75,13 +82,30 @@ def run(settings: Complete) -> None:
                     summaries[one.frame.name] = result
                     tell(one, result, settings)
     done = [one for one in planned if summaries[one.frame.name] is not None]
-    checks = [Check.read(one.files["check"]) for one in done if "check" in one.files]
-    if len(checks) > 1:
-        settings.say(f"all {len(checks)} frames: {Check.join(checks).verdict}")
+    report_checks(done, summaries, settings)
     if left and len(failed) < len(planned):
         settings.say(f"depth, std and summaries are in {settings.out}")
     if failed:
         report_failures(failed, len(planned), settings)
+
+
+def report_checks(
+    done: list[Planned], summaries: dict[str, dict[str, Any] | None], settings: Complete
+) -> None:
+    """Say what the checks of all frames find together, and save what they calibrate."""
+    checks = [Check.read(one.files["check"]) for one in done if "check" in one.files]
+    if len(checks) > 1:
+        joined = Check.join(checks)
+        found = [(summaries[one.frame.name] or {})["check"]["verdict"] for one in done]
+        alone = f"{found.count('contradicted')} contradicted on their own"
+        settings.say(f"all {len(checks)} frames ({alone}): {joined.statement}")
+    if settings.save_calibration is not None:
+        table = Check.join(checks).table()
+        table.save(settings.save_calibration)
+        settings.say(
+            f"conformal table of {sum(table.scores)} points of {len(checks)} frames: "
+            f"{settings.save_calibration}"
+        )
 
 
 def complete_all(
@@ -92,7 +116,8 @@ def complete_all(
     try:
         loading = ahead(reader, lambda one: try_load(one, settings), left)
         model = open_model(settings)
-        steps = compute(model, zip(left, loading, strict=False), settings)
+        table = None if settings.calibration is None else ConformalTable.load(settings.calibration)
+        steps = compute(model, zip(left, loading, strict=False), settings, table)
         written = ahead(writer, lambda step: finish(step, settings), steps)
         with make_bar(len(left), settings) as bar:
             for one, found in zip(left, written, strict=True):
@@ -125,7 +150,10 @@ def try_load(one: Planned, settings: Complete) -> Loaded | Failed:
 
 
 def compute(
-    model: Completer, loading: Iterable[tuple[Planned, Loaded | Failed]], settings: Complete
+    model: Completer,
+    loading: Iterable[tuple[Planned, Loaded | Failed]],
+    settings: Complete,
+    table: ConformalTable | None,
 ) -> Iterator[Computed | Failed]:
     """Complete and, if asked for, check frame by frame."""
     for one, loaded in loading:
@@ -133,23 +161,32 @@ def compute(
             yield loaded
             continue
         try:
-            yield complete_one(model, one, loaded, settings)
+            yield complete_one(model, one, loaded, settings, table)
         except ValueError as error:
             yield Failed(one, f"{one.frame.sparse or one.frame.image}: {error}")
 
 
-def complete_one(model: Completer, one: Planned, loaded: Loaded, settings: Complete) -> Computed:
+def complete_one(
+    model: Completer,
+    one: Planned,
+    loaded: Loaded,
+    settings: Complete,
+    table: ConformalTable | None,
+) -> Computed:
     """Complete and, if asked for, check a frame."""
     scene = model.prepare(loaded.image)
     answer = scene.complete(
         loaded.points, errors=settings.errors, huber=settings.huber, max_depth=settings.max_depth
     )
-    check = None
-    if settings.check or settings.rescale:
-        check = hold_out(scene, answer, settings)
-        if settings.rescale and check.factor is not None:
-            answer = answer.rescale(check.factor)
-    return Computed(one, loaded, answer, check)
+    found = None
+    if settings.checks:
+        found = check(scene, answer, errors=settings.errors, huber=settings.huber)
+    if settings.rescale:
+        assert found is not None
+        answer = answer.with_conformal(found.table())
+    elif table is not None:
+        answer = answer.with_conformal(table)
+    return Computed(one, loaded, answer, found)
 
 
 def finish(step: Computed | Failed, settings: Complete) -> dict[str, Any] | Failed:
@@ -202,7 +239,7 @@ def tell(one: Planned, summary: dict[str, Any], settings: Complete) -> None:
         )
     settings.say(f"{name}: {'; '.join(said)}")
     if summary["check"]:
-        settings.say(f"{name}: {summary['check']['verdict']}")
+        settings.say(f"{name}: {summary['check']['statement']}")
     for warning in summary["warnings"]:
         print(f"warning: {name}: {warning}", file=sys.stderr)
 
