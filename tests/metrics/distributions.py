@@ -30,6 +30,10 @@ class Scipy:
         scale = (self.unit.var() / var).sqrt()
         return torch.as_tensor(self.unit.logpdf((error * scale).numpy())) + scale.log()
 
+    def from_normal(self, score: Tensor, var: Tensor) -> Tensor:
+        unit = torch.as_tensor(self.unit.ppf(stats.norm.cdf(score.numpy())))
+        return unit * (var / self.unit.var()).sqrt()
+
 
 DISTRIBUTIONS = {
     "laplace": (metrics.Laplace(), stats.laplace()),

@@ -20,7 +20,7 @@ class Bundled(NamedTuple):
 
 
 BUNDLED = (
-    Bundled("indoor", "rooms, 0.5 to 10 m", "NYU Depth V2", "0.076 m on NYU", "research only"),
+    Bundled("indoor", "rooms, 0.5 to 10 m", "NYU Depth V2", "0.066 m on NYU", "research only"),
     Bundled("outdoor", "streets, 2 to 80 m", "KITTI", "1.083 m on KITTI", "no commercial use"),
     Bundled("open", "rooms", "rendered scenes", "0.091 m on NYU", "Apache-2.0"),
 )
