@@ -151,7 +151,8 @@ class Check:
             return "contradicted"
         if len(self) < ENOUGH:
             return "too few points to tell"
-        return "contradicted" if self.wrong or self.miscovered else "not contradicted"
+        narrow = min(self.miscovered, default=0.0) < 0
+        return "contradicted" if self.wrong or narrow else "not contradicted"
 
     @property
     def cause(self) -> str | None:
@@ -163,12 +164,9 @@ class Check:
         if self.wrong:
             share = max(self.named, 1 - self.coverage[-1].share)
             return f"about {share:.0%} of the points look wrong: the others contradict them"
-        off = self.miscovered
-        if min(off) < 0 < max(off):
+        if max(self.miscovered) > 0:
             return "the errors have another distribution than the error bars say (--rescale)"
-        if off[0] < 0:
-            return "the error bars are too narrow for this data (--rescale)"
-        return "the error bars are too wide for this data (`deepbasis adapt`)"
+        return "the error bars are too narrow for this data (--rescale)"
 
     @property
     def statement(self) -> str:
@@ -182,7 +180,8 @@ class Check:
         found = f"{n} points held out, MAE {self.mae:.3g} m, {self.describe()}"
         if self.verdict == "contradicted":
             return f"contradicted: {self.cause} ({found})"
-        return f"not contradicted by {found}"
+        wide = "; the error bars are wider than they need to be (`deepbasis adapt`)"
+        return f"not contradicted by {found}{wide if self.miscovered else ''}"
 
     def describe(self) -> str:
         """Coverage of the 90 % interval, near points and far from them."""
