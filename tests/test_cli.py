@@ -146,7 +146,8 @@ def test_models_shows_parameters_and_operations(monkeypatch, capsys):
     said = capsys.readouterr().out
     assert "mobilenet_v2 " in said
     assert "resnet34 " in said
-    assert said.count(" M ") == said.count(" G\n") == 2
+    assert "efficientnet_lite0 " in said
+    assert said.count(" M ") == said.count(" G\n") == 3
 
 
 def test_the_version_is_printed(monkeypatch, capsys):

@@ -159,13 +159,6 @@ def test_samples_depend_on_their_seed_alone():
     assert not np.array_equal(out.sample(3, seed=7), out.sample(3, seed=8))
 
 
-def test_rescaled_error_bars_rescale_samples():
-    out = make_completion("correlated", 5)
-    error = np.log(out.sample(4, 0)) - out.latent_mean
-    less = np.log(out.rescale(0.5).sample(4, 0)) - out.latent_mean
-    np.testing.assert_allclose(less, error / 2, atol=2e-5)
-
-
 @pytest.mark.parametrize(("errors", "n"), CASES)
 def test_distances_have_the_distribution_of_the_dense_process(errors, n):
     out, (a, b) = make_completion(errors, n), ((2, 3), (4, 3))

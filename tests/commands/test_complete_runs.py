@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -386,10 +385,9 @@ def test_interrupting_ends_at_once_without_a_traceback(many, model):
         make_frame(f"m{seed:02}", seed)
     process, _ = start(many, model)
     wait_for(lambda: list(Path("out").glob("*.json")), process)
-    began = time.monotonic()
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=LIMIT)
-    assert time.monotonic() - began < 20  # a second, if the machine is not busy
+    assert len(list(Path("out").glob("*.json"))) < 80  # of 93
     assert process.returncode == 130
     assert err == "deepbasis: interrupted\n"
     assert "Traceback" not in out

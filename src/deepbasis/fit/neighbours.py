@@ -20,8 +20,8 @@ Array = npt.NDArray[Any]
 SIDES = (8, 6, 4, 3, 2, 1)
 # Average number of points in a block up to which sharing has no noticeable effect on accuracy.
 SHARED = 2
-# Points looked at for each neighbour that is taken, and how much sparser the second search is.
-CANDIDATES, SPARSER = 3, 16
+# Points looked at for each neighbour that is taken, and how much sparser the further searches are.
+CANDIDATES, SPARSER = 3, (4, 16)
 # Bits of a coordinate in the Z-order curve: finer than the pixels of any image.
 BITS = 16
 
@@ -80,9 +80,10 @@ class Surroundings:
     def __init__(self, position: Float[Tensor, "n 2"]) -> None:
         self.points, self.device = _to_array(position), position.device
         self.tree = make_tree(self.points)
-        # A sparser set has points farther away at the same cost.
-        self.sparser = _coarse_to_fine(self.points)[: max(len(self.points) // SPARSER, 1)]
-        self.sparser_tree = make_tree(self.points[self.sparser])
+        # Sparser sets have points farther away at the same cost.
+        order = _coarse_to_fine(self.points)
+        sparser = [order[: max(len(order) // times, 1)] for times in SPARSER]
+        self.sparser = [(some, make_tree(self.points[some])) for some in sparser]
 
     def of(
         self, at: Float[Tensor, "p 2"], k: int, within: float = 0.0, p: float = 2
@@ -90,14 +91,14 @@ class Surroundings:
         """The neighbours of each place; first of all points nearer than `within`, in the p-norm."""
         n, places = len(self.points), _to_array(at)
         found = query(self.tree, places, CANDIDATES * k, p)
-        if n > CANDIDATES * k:
-            far = np.append(self.sparser, n)[
-                query(self.sparser_tree, places, k, p).clip(max=len(self.sparser))
-            ]
-            known = np.linalg.norm((self.points[found[:, -1]] - places), p, axis=-1)
-            further = np.append(self.points, [[np.inf, np.inf]], 0)[far] - places[:, None]
-            # Those within reach of the first search were found by it.
-            far[np.linalg.norm(further, p, axis=-1) <= known[:, None]] = n
+        everywhere = np.append(self.points, [[np.inf, np.inf]], 0)
+        for some, tree in self.sparser if n > CANDIDATES * k else ():
+            far = np.append(some, n)[query(tree, places, k, p).clip(max=len(some))]
+            # Those within reach of the searches before were found by these.
+            distance = np.linalg.norm(everywhere[found.clip(max=n)] - places[:, None], p, axis=-1)
+            reach = np.where(found < n, distance, 0).max(1, keepdims=True)
+            further = np.linalg.norm(everywhere[far] - places[:, None], p, axis=-1)
+            far[further <= reach] = n
             found = np.concatenate([found, far], 1)
         return torch.from_numpy(self._choose(found, places, k, within, p)).to(self.device)
 
@@ -108,7 +109,7 @@ class Surroundings:
         quadrant = 2 * (offset[..., 0] > 0) + (offset[..., 1] > 0)
         rank = np.zeros_like(found)
         for q in range(4):
-            inside = quadrant == q
+            inside = (quadrant == q) & (found < n)
             rank[inside] = (np.cumsum(inside, 1) - 1)[inside]
         later = (rank >= max(k // 6, 1)).astype(np.int64)
         later[distance <= within] = -1
