@@ -351,11 +351,17 @@ def start(words, model, terminal=False):
     """The command in a process of its own; with a terminal, also its output."""
     command = [sys.executable, "-m", "deepbasis.cli", "complete", *words.split()]
     command += ["--model", str(model)]
+
+    def hear_interrupts():
+        """Tests in the background of a shell inherit that Ctrl-C is ignored."""
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    options = {"text": True, "preexec_fn": hear_interrupts}
     if not terminal:
         pipe = subprocess.PIPE
-        return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True), None
+        return subprocess.Popen(command, stdout=pipe, stderr=pipe, **options), None
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(command, stdout=theirs, stderr=theirs, text=True)
+    process = subprocess.Popen(command, stdout=theirs, stderr=theirs, **options)
     os.close(theirs)
     return process, ours
 
