@@ -230,7 +230,7 @@ def test_a_signal_saves_and_says_how_to_resume(number, tmp_path):
 def test_two_processes_train_as_one_that_accumulates(tmp_path):
     """The steps' batches are the same, so parameters agree, and so does the gathered prior."""
     one, two = tmp_path / "one", tmp_path / "two"
-    more = ["--frames", "10"]
+    more = ["--frames", "10", "--embedding", "0"]  # a kernel's pixels are drawn by each process
     single = [*CLI, *more, "--accumulate", "2", "--out", str(one)]
     subprocess.run(single, check=True, capture_output=True, env=ONE_THREAD)
     run = subprocess.run(

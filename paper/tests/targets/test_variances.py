@@ -32,11 +32,11 @@ def test_every_option_is_scored_once_and_kept(plan, capsys, monkeypatch):
     monkeypatch.setattr(variances, "FRAMES", 2)
     run("variances", plan, "the command")
     about = json.loads((plan.out / "rooms-variances.json").read_text())
-    assert set(about["variances"]) == {"mid-bdbf-rgbd-s0", "low-bdbf-rgb-s0"}
-    assert set(about["variances"]["low-bdbf-rgb-s0"]) == ALL
-    assert set(about["variances"]["mid-bdbf-rgbd-s0"]) == ALL | {"half and half"}
+    assert set(about["variances"]) == {"mid-bdbf-rgbd-corrected-s0", "low-bdbf-rgb-corrected-s0"}
+    assert set(about["variances"]["low-bdbf-rgb-corrected-s0"]) == ALL
+    assert set(about["variances"]["mid-bdbf-rgbd-corrected-s0"]) == ALL | {"half and half"}
     page = (plan.out / "rooms-variances.md").read_text()
-    nees = about["variances"]["mid-bdbf-rgbd-s0"]["two-term"]["50"]["nees"]
+    nees = about["variances"]["mid-bdbf-rgbd-corrected-s0"]["two-term"]["50"]["nees"]
     assert f"{nees:.2f} / " in page
     assert "low-bdbf-rgbd-s0" in page.split("## Missing")[1]
     assert "scoring" in capsys.readouterr().out
