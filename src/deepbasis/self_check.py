@@ -32,7 +32,7 @@ HELD_OUT = 0.1
 # Sides of the blocks, as parts of the image's longer side, by round; a block with a larger share of
 # the points than this is left in.
 BLOCKS, LARGEST_BLOCK = (1 / 6, 1 / 10, 1 / 4), 0.2
-# Rounds are added until about so many points were held out, up to a limit.
+# Rounds are added until about this many points were held out, up to a limit.
 WANTED, ROUNDS = 400, 5
 # With fewer held-out points nothing can be said about error bars.
 ENOUGH = 20
