@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: demo test test-all lint bench clean
+.PHONY: demo test test-all test-page lint bench clean
 
 demo: $(STAMP)  ## complete the built-in example and write demo.png
 	$(BIN)/deepbasis demo
@@ -18,6 +18,10 @@ test: $(STAMP)  ## the tests that take seconds
 
 test-all: $(STAMP)  ## all tests
 	$(PYTEST) --hypothesis-profile thorough
+
+test-page: $(STAMP)  ## the page, in a real browser; installs Debian's Chromium if there is none
+	command -v chromium > /dev/null || { apt-get update -q && apt-get install -yq --no-install-recommends chromium; }
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q -rs tests/page
 
 lint: $(STAMP)  ## style and types
 	$(BIN)/ruff check
@@ -38,5 +42,6 @@ clean:
 
 $(STAMP): pyproject.toml paper/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing packages into $(VENV), which takes a few minutes"
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev]" -e paper
 	touch $@

@@ -11,7 +11,7 @@ from matplotlib import image
 import deepbasis
 from deepbasis.cli import COMMANDS, main
 from deepbasis.commands.models import BUNDLED
-from deepbasis.model import WEIGHTS
+from deepbasis.model import WEIGHTS, load
 
 
 def run(monkeypatch, *arguments: str) -> int:
@@ -148,6 +148,8 @@ def test_models_shows_parameters_and_operations(monkeypatch, capsys):
     assert "resnet34 " in said
     assert "efficientnet_lite0 " in said
     assert said.count(" M ") == said.count(" G\n") == 3
+    indoor = sum(p.numel() for p in load("indoor").network.bases.parameters())
+    assert re.search(rf"efficientnet_lite0 +{indoor / 1e6:.2f} M ", said)
 
 
 def test_the_version_is_printed(monkeypatch, capsys):

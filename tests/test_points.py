@@ -355,7 +355,7 @@ def test_misuse_is_one_sentence():
     cases = {
         "to_points(np.ones((48, 32)), (32, 48))": "the points are [48, 32], the image [32, 48]",
         "to_points(np.ones((4, 5)), (32, 48))": "or rows of `u v metres` or `u v metres sigma`",
-        "Points.from_rows(np.array([[1, 2, -3.0]]))": "first of the point [1.0, 2.0, -3.0]",
+        "Points.from_rows(np.array([[1, 2, -3.0]]))": "first at the point [1.0, 2.0, -3.0]",
         "Points.from_rows(np.array([[1, 2, 3, -0.1]]))": "a depth or sigma is negative",
         "Points.from_rows(np.array([[1, 2, nan]]))": "all 1 points are without a measurement",
         "Points.from_rows(np.array([[1, 40, 3.0]])).inside((32, 48))":

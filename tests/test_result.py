@@ -80,24 +80,26 @@ def test_an_error_distribution_that_was_learned_reaches_std_and_intervals(image,
     assert not np.allclose(out.std, plain.std, rtol=0.01)
 
 
-@pytest.mark.parametrize("learned", [None, (3.0, 0.7)])
-def test_an_outliers_probability_is_that_of_a_mixture(image, rows, learned):
-    model = make_model(errors="independent")
-    if learned is not None:
-        calibration = model.network.fit.error_model().calibration
-        calibration.set_rows([CalibrationRow(0, 1.7, *learned)])
-    rows[:6, 2] *= np.linspace(1.2, 3, 6)
-    out = model.complete(image, rows, huber=1.345)
-    error, var, share = (part.numpy() for part in out.fitted.leave_one_out())
-    inlier = stats.laplace(scale=np.sqrt(var / 2))
-    if learned is not None:
-        inlier = stats.t(learned[0] / share, scale=learned[1] ** share * np.sqrt(var))
-    right, wrong = 0.99 * inlier.pdf(error), 0.01 / math.log(100 / 0.1)
-    expected = np.sort((wrong / (wrong + right))[wrong > right])
-    found = np.sort([one.probability for one in out.outliers])
-    assert 2 <= len(found) <= 6
-    assert found[0] < 0.999
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+def test_wrong_points_are_named_left_out_and_told(model, image, rows):
+    right = model.complete(image, rows[6:])
+    rows[:6, 2] *= np.array([1.5, 2, 3, 0.6, 0.5, 0.3])
+    out, plain = (model.complete(image, rows, robust=robust) for robust in (True, False))
+    wrong = sorted(map(tuple, rows[:6, :2]))
+    for one in (out, plain):
+        assert sorted((point.u, point.v) for point in one.outliers) == wrong
+        assert len(one.points) == 80
+    assert sorted(map(tuple, out.points[out.left_out, :2])) == wrong
+    assert not plain.left_out.any()
+    assert "74 points, 6 wrong points left out" in repr(out)
+    # The fit is that of the right points; the variance may be larger.
+    np.testing.assert_allclose(out.latent_mean, right.latent_mean, rtol=0, atol=1e-5)
+    assert (out.latent_var > 0.999 * right.latent_var).all()
+    assert np.abs(plain.latent_mean - right.latent_mean).mean() > 0.01
+    for point in out.outliers:
+        column, row = int(point.u), int(point.v)
+        assert point.expected == pytest.approx(out.depth[row, column], rel=1e-3)
+        assert point.residual == pytest.approx(math.log(point.depth / point.expected), abs=1e-6)
+        assert 0.5 < point.probability <= 1
 
 
 def test_the_answer_is_that_of_the_model(model, image, rows):
@@ -201,10 +203,11 @@ def test_a_scene_completes_as_the_model_does_to_the_bit(model, image, rows):
 def test_options_of_one_call_do_not_reach_the_next(model, image, rows):
     rows[7, 2] *= 3
     first = model.complete(image, rows)
-    robust = model.complete(image, rows, huber=1.345)
+    huber = model.complete(image, rows, huber=1.345)
+    plain = model.complete(image, rows, robust=False)
     other = model.complete(image, rows, errors="paper")
     again = model.complete(image, rows)
-    for changed in (robust, other):
+    for changed in (huber, plain, other):
         assert not np.array_equal(changed.latent_var, first.latent_var)
     np.testing.assert_array_equal(again.latent_mean, first.latent_mean)
     np.testing.assert_array_equal(again.std, first.std)
@@ -242,14 +245,14 @@ def test_a_wrong_point_is_named_and_huber_keeps_it_from_pulling(model, image, ro
     good = model.complete(image, rows)
     assert good.outliers == []
     rows[7, 2] *= 3
-    bad = model.complete(image, rows)
+    bad = model.complete(image, rows, robust=False)
     worst = bad.outliers[0]
     assert (worst.u, worst.v) == tuple(rows[7, :2])
     assert worst.depth == pytest.approx(rows[7, 2], rel=1e-12)
     assert worst.residual == pytest.approx(math.log(3), abs=0.15)
     assert worst.expected == pytest.approx(3, rel=0.15)
-    assert worst.probability > 0.99
-    robust = model.complete(image, rows, huber=1.345)
+    assert worst.probability > 0.9
+    robust = model.complete(image, rows, robust=False, huber=1.345)
     assert (robust.outliers[0].u, robust.outliers[0].v) == (worst.u, worst.v)
     # That it lost its weight is no excuse: it is judged as the measurement that it claims to be.
     spread = robust.fitted.leave_one_out().var
@@ -372,6 +375,7 @@ def test_misuse_is_one_sentence():
         "model.complete(image + nan)": "holds NaN or infinity",
         "model.complete([image, image], [None])": "for 2 images pass a list of 2 sets of points",
         "model.complete(image, {'depth': 1})": "expected real numbers",
+        "model.complete(image, 'lidar.csv')": "the points are the path 'lidar.csv'; read the file",
         "model.complete(image, np.ones((2, 3), complex))": "the points hold complex128 values",
         "model.complete(image, [[1, 2], [3]])": "cannot be read as an array of numbers",
         "model.complete(np.zeros((7, 3)), np.ones((7, 3)))": "this could be a map or rows",
@@ -382,7 +386,7 @@ def test_misuse_is_one_sentence():
         "model.complete(image, np.ones((48, 32)))": "the points are [48, 32], the image [32, 48]",
         "model.complete(image, errors='local')": "`errors` is 'local'; choose one of 'independent'",
         "model.complete(image, [[1, 2, 3.0]], huber=-1.0)": "`huber` is -1.0; pass a positive",
-        "model.complete(image, [[1, 2, -3.0]])": "negative, first of the point [1.0, 2.0, -3.0]",
+        "model.complete(image, [[1, 2, -3.0]])": "negative, first at the point [1.0, 2.0, -3.0]",
         "model.complete(image, [[1, 2, 3.0, -0.1]])": "a depth or sigma is negative",
         "model.complete(image, [[1, 40, 3.0]])": "all 1 points are outside the image: u (column)",
         "model.complete(image, [[1, 2, 7.2]], max_depth=5)":
@@ -440,10 +444,19 @@ def test_a_small_image_and_points_outside_are_doubted(image, rows):
     for small in (image[:63], image[:, :63]):
         warning = model.complete(small).warnings[0]
         assert "below 64 x 64 the network tells little" in warning
-    wrong = np.concatenate([rows[:60], rows[:20] + np.array([100, 0, 0])])
-    assert not model.complete(image, wrong).warnings  # a quarter, and not more
+    wrong = np.concatenate([rows[:72], rows[:8] + np.array([100, 0, 0])])
+    assert not model.complete(image, wrong).warnings  # a tenth, and not more
     said = model.complete(image, np.concatenate([wrong, [[99, 5, 3.0]]])).warnings
-    assert "21 of 81 points fall outside the image; check the order of u" in said[0]
+    assert "9 of 81 points fall outside the image; check the order of u" in said[0]
+
+
+def test_most_of_a_cloud_may_be_outside_the_view(image):
+    camera = torch.tensor([[60.0, 0, 47], [0, 60, 35], [0, 0, 1]])
+    angle = torch.arange(0, 2 * np.pi, 0.02)
+    around = torch.stack([angle.sin(), 0 * angle, angle.cos()], 1) * 3
+    out = make_model().complete(image, Points.from_cloud(around, camera, None, SIZE))
+    assert out.dropped["outside the camera's view"] > len(out.points)
+    assert not out.warnings
 
 
 def test_a_point_that_no_other_predicts_is_no_outlier(image):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sparse depth and one image in; dense depth with an honest error bar out."""
+"""Dense depth with calibrated error bars, from an image and sparse depth measurements."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -77,7 +77,9 @@ def kriging(
     def constant(start: int, stop: int) -> Float[Tensor, "1 1 p"]:
         return phi.new_ones(1, 1, (stop - start) * width)
 
-    mean, model_var, variance_ratio = correlated.predict([field], post, phi, z, constant)
+    mean, model_var, variance_ratio = correlated.predict(
+        [field], post, phi, z, constant, bounded=False
+    )
     var = model_var + variance_ratio / post.beta[:, None]
     return BaselineDepth(offset + mean.view_as(sparse), var.view_as(sparse))
 
@@ -117,13 +119,13 @@ def _affinity(grey: Array) -> Any:
     return csr_array((weight[there], (row, column)), shape=(grey.size, grey.size))
 
 
-def _points(image: Image, sparse: Depth) -> tuple[fit.Frame, Float[Tensor, ""]]:
+def _points(image: Image, sparse: Depth) -> tuple[fit.FramePoints, Float[Tensor, ""]]:
     """The points with their mean log depth subtracted, and that mean."""
     known = _known(image, sparse)
     _, row, column = known.nonzero(as_tuple=True)
     x = correlated.locate(row.to(sparse), column.to(sparse), sparse.shape[2], _guide(image, sparse))
     z = to_latent(sparse[known])
-    return fit.Frame(x, torch.ones_like(z)[:, None], z - z.mean()), z.mean()
+    return fit.FramePoints(x, torch.ones_like(z)[:, None], z - z.mean()), z.mean()
 
 
 def _guide(image: Image, sparse: Depth) -> Float[Tensor, "3 h w"]:

@@ -14,14 +14,16 @@ from deepbasis.commands.adapt import Adapt
 from deepbasis.commands.complete import Complete
 from deepbasis.commands.demo import Demo
 from deepbasis.commands.evaluate import Evaluate
+from deepbasis.commands.export import Export
 from deepbasis.commands.models import Models
 from deepbasis.commands.render import Render
+from deepbasis.commands.serve import Serve
 from deepbasis.commands.train import Train
 from deepbasis.options import CONFIG
 
 COMMANDS: dict[str, Callable[..., Any]] = {
-    "demo": Demo, "complete": Complete, "train": Train, "adapt": Adapt, "evaluate": Evaluate,
-    "render": Render, "models": Models,
+    "demo": Demo, "complete": Complete, "serve": Serve, "train": Train, "adapt": Adapt,
+    "evaluate": Evaluate, "render": Render, "export": Export, "models": Models,
 }  # fmt: skip
 
 

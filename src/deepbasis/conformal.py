@@ -187,7 +187,9 @@ class ConformalTable:
         except OSError as error:
             raise ValueError(f"cannot read {path} ({error.strerror})") from error
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise ValueError(f"{path} is not a conformal table of this version") from error
+            raise ValueError(
+                f"{path} is not a conformal table that this version of deepbasis wrote"
+            ) from error
 
 
 def _bins(

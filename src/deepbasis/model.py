@@ -3,7 +3,8 @@
 
 import difflib
 import math
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -16,11 +17,14 @@ from deepbasis.data.images import ImageLike, to_pixels
 from deepbasis.data.limits import in_memory, reading
 from deepbasis.data.tensors import load_tensors, save_tensors
 from deepbasis.layer import Errors, Fitted, Observed, Prediction, Pyramid
+from deepbasis.layer.learned_prior import LearnedPrior
 from deepbasis.nets import Architecture, Features, Network
 from deepbasis.nets.folding import FoldedNetwork
-from deepbasis.points import Points, to_points
+from deepbasis.nets.foreign import HUB, OWN, ForeignBases, HubNetwork, Kind, is_hub
+from deepbasis.points import Points, check_camera, to_points
 from deepbasis.result import Completion
 from deepbasis.shapes import Float, UInt8
+from deepbasis.stream import Stream
 
 PointsLike = ArrayLike | Points | None
 
@@ -55,6 +59,8 @@ class Scene:
     image: UInt8[Tensor, "1 3 h w"]
     features: Features
     pyramid: Pyramid
+    depth_factor: float = 1.0
+    """What depth without points is multiplied by, for a camera of another field of view."""
 
     @overload
     def complete(
@@ -62,6 +68,7 @@ class Scene:
         points: PointsLike = None,
         *,
         errors: Errors | None = None,
+        robust: bool = True,
         huber: float | None = None,
         max_depth: float | None = None,
     ) -> Completion: ...
@@ -72,6 +79,7 @@ class Scene:
         points: list[PointsLike],
         *,
         errors: Errors | None = None,
+        robust: bool = True,
         huber: float | None = None,
         max_depth: float | None = None,
     ) -> list[Completion]: ...
@@ -82,6 +90,7 @@ class Scene:
         points: PointsLike | list[PointsLike] = None,
         *,
         errors: Errors | None = None,
+        robust: bool = True,
         huber: float | None = None,
         max_depth: float | None = None,
     ) -> Completion | list[Completion]:
@@ -92,36 +101,70 @@ class Scene:
         given: Any = points
         if isinstance(given, list) and _holds_sets(given):
             return [
-                self.complete(one, errors=errors, huber=huber, max_depth=max_depth) for one in given
+                self.complete(one, errors=errors, robust=robust, huber=huber, max_depth=max_depth)
+                for one in given
             ]
         if max_depth is not None and not max_depth > 0:
             raise ValueError(f"`max_depth` is {max_depth}; pass a positive depth in metres")
         limit = math.inf if max_depth is None else max_depth
         used = to_points(given, self.pyramid.size).inside(self.pyramid.size, limit)
         with in_memory(f"the fit of {len(used)} points to this image"):
-            fitted = self.fit(used, errors=errors, huber=huber)
-            return Completion.of(fitted.prediction, used, fitted)
+            observed, layer = self.observe(used, errors=errors), self.network.fit
+            if not robust:
+                fitted = layer.fit_details(observed, errors=errors, huber=huber)
+                return Completion.of(fitted.prediction, used, fitted, layer.judge, self.familiarity)
+            wrong = layer.judge(observed)
+            fitted = layer.fit_without(observed, wrong > 0.5, errors=errors, huber=huber)
+            return Completion.of(fitted.prediction, used, fitted, wrong, self.familiarity)
+
+    @property
+    def familiarity(self) -> float | None:
+        """See `Completion.familiarity`."""
+        return self.network.familiarity.of(self.features.summary)
 
     def fit(
-        self, points: Points, *, errors: Errors | None = None, huber: float | None = None
+        self,
+        points: Points,
+        *,
+        errors: Errors | None = None,
+        huber: float | None = None,
+        prior: LearnedPrior | None = None,
+        widened: bool = True,
     ) -> Fitted:
-        """Fit the points of the image, with weights from their sigma."""
+        """Fit the points of the image, by default with the model's own prior.
+
+        `widened` is False for a prior that knows the scene, however unfamiliar it is.
+        """
+        observed = self.observe(points, errors=errors)
+        if not widened:
+            observed = replace(observed, widening=None)
+        return self.network.fit.fit_details(observed, errors=errors, huber=huber, prior=prior)
+
+    def observe(self, points: Points, *, errors: Errors | None = None) -> Observed:
+        """The points of the image, with weights from their sigma, and their bases."""
         layer, image = self.network.fit, self.image
         weighted = points.with_noise(layer.error_model(errors).usual_noise)
         batch = Points.pad([weighted]).to(image.device, torch.float32)
-        _, embedding, amplitude = self.features
+        _, embedding, amplitude, summary = self.features
         guide = image.to(torch.float32) / 255 if embedding is None else embedding
-        observed = Observed(self.pyramid, batch, guide, amplitude)
-        return layer.fit_details(observed, errors=errors, huber=huber)
+        widening = self.network.familiarity.widening(summary)
+        if widening is not None:
+            widening = widening._replace(shift=math.log(self.depth_factor))
+        return Observed(self.pyramid, batch, guide, amplitude, widening)
 
 
 class Completer(nn.Module):
     """A model ready for use: sparse depth and an image in, depth with an error bar out."""
 
-    def __init__(self, architecture: Architecture, card: Card | None = None) -> None:
+    def __init__(
+        self,
+        architecture: Architecture,
+        card: Card | None = None,
+        bases: ForeignBases | None = None,
+    ) -> None:
         super().__init__()
         self.architecture, self.card = architecture, card or Card()
-        self.network = Network(architecture)
+        self.network = Network(architecture, bases)
         self.folded = FoldedNetwork()
         self.eval()
 
@@ -134,14 +177,24 @@ class Completer(nn.Module):
         return prediction
 
     @torch.no_grad()
-    def prepare(self, image: ImageLike) -> Scene:
-        """Run the network on an image, once; the scene is then completed from any points."""
+    def prepare(self, image: ImageLike, intrinsics: ArrayLike | None = None) -> Scene:
+        """Run the network on an image, once; the scene is then completed from any points.
+
+        With the camera's intrinsics, 3 x 3 in pixels of the image, depth without points is that of
+        a camera with this field of view, if the model knows that of its training frames.
+        """
         pixels = to_pixels(image)
         height, width = pixels.shape[2:]
         with in_memory(f"the network on an image of {height} x {width} pixels (height x width)"):
-            pixels = pixels.to(next(self.parameters()).device)
+            pixels = pixels.to(self.network.fit.prior.mean.device)
             features = self.folded.of(self.network.bases)(pixels).contiguous()
-            return Scene(self.network, pixels, features, Pyramid(features.bases, (height, width)))
+            pyramid = Pyramid(features.bases, (height, width))
+        factor = 1.0
+        if intrinsics is not None:
+            camera = torch.as_tensor(np.asarray(intrinsics, np.float64))
+            check_camera(camera)
+            factor = self.network.familiarity.depth_factor(float(camera[0, 0]) / width)
+        return Scene(self.network, pixels, features, pyramid, factor)
 
     @overload
     def complete(
@@ -150,6 +203,7 @@ class Completer(nn.Module):
         points: PointsLike = None,
         *,
         errors: Errors | None = None,
+        robust: bool = True,
         huber: float | None = None,
         max_depth: float | None = None,
     ) -> Completion: ...
@@ -161,6 +215,7 @@ class Completer(nn.Module):
         points: list[Any] | None = None,
         *,
         errors: Errors | None = None,
+        robust: bool = True,
         huber: float | None = None,
         max_depth: float | None = None,
     ) -> list[Completion]: ...
@@ -171,6 +226,7 @@ class Completer(nn.Module):
         points: PointsLike | list[Any] = None,
         *,
         errors: Errors | None = None,
+        robust: bool = True,
         huber: float | None = None,
         max_depth: float | None = None,
     ) -> Completion | list[Completion]:
@@ -184,6 +240,7 @@ class Completer(nn.Module):
                 row, counted from the centre of the top left pixel, sigma the standard deviation in
                 metres; or `Points`; or None. For a list of images, a list of these.
             errors: error model, see `BasisFit`; by default the model's own.
+            robust: leave out points that contradict the others; `outliers` names them.
             huber: down-weight points whose residual is beyond this many standard deviations;
                 typical value 1.345.
             max_depth: drop points beyond this many metres.
@@ -198,20 +255,60 @@ class Completer(nn.Module):
         else:
             pairs = [(image, points)]
         found = [
-            self.prepare(one).complete(some, errors=errors, huber=huber, max_depth=max_depth)
+            self.prepare(one).complete(
+                some, errors=errors, robust=robust, huber=huber, max_depth=max_depth
+            )
             for one, some in pairs
         ]
         return found if isinstance(image, list) else found[0]
 
+    def stream(
+        self,
+        frames: Iterable[Any],
+        *,
+        intrinsics: ArrayLike | None = None,
+        errors: Errors | None = None,
+        robust: bool = True,
+        huber: float | None = None,
+        max_depth: float | None = None,
+    ) -> Iterator[Completion]:
+        """Complete the frames of a sequence, each starting from what the last one knew.
+
+        Args:
+            frames: images; or pairs of an image and its points; or triples of an image, its points
+                and the pose of the camera, 4 x 4, from the camera's frame to the world's. All in
+                order and of one size; points may be None.
+            intrinsics: of the camera, 3 x 3 in pixels; needed with poses.
+            errors: as in `complete`.
+            robust, huber: as in `complete`.
+            max_depth: as in `complete`.
+        """
+        stream = Stream(self.network.fit, errors, robust, huber, max_depth, intrinsics)
+        for frame in frames:
+            image, *rest = frame if isinstance(frame, tuple) else (frame,)
+            if len(rest) > 2:
+                raise ValueError(
+                    f"frame {stream.count} is a tuple of {1 + len(rest)}; pass an image, its "
+                    "points, and the pose of the camera"
+                )
+            yield stream.add(self.prepare(image), *rest)
+
     def save(self, path: Path, dtype: torch.dtype = torch.float32) -> None:
         """Write the model to one safetensors file, with all it needs to be loaded again."""
-        header = {
-            "format": FORMAT, "architecture": asdict(self.architecture), **asdict(self.card),
-        }  # fmt: skip
+        own = {k: v for k, v in asdict(self.architecture).items() if v or k != "prediction"}
+        header = {"format": FORMAT, "architecture": own, **asdict(self.card)}
         save_tensors(path, _narrow(self.state_dict(), dtype), header)
 
     @classmethod
-    def load(cls, path: Path) -> "Completer":
+    def of(cls, network: Callable[..., Any], prediction: Kind, *, name: str = OWN) -> "Completer":
+        """A model with the bases of a network of others, and a generic prior; see `load`."""
+        bases = ForeignBases(network, prediction)
+        model = cls(Architecture(encoder=name, prediction=prediction), bases=bases)
+        bases.set_generic_prior(model.network.fit)
+        return model
+
+    @classmethod
+    def load(cls, path: Path, network: Callable[..., Any] | None = None) -> "Completer":
         """Read a model that `save` wrote. Nothing in the file is executed."""
         tensors, header = load_tensors(path)
         if header.get("format") == 2:
@@ -223,8 +320,13 @@ class Completer(nn.Module):
                 f"{header.get('format')!r}, and this version reads {FORMAT}"
             )
         with reading(path, "a model"):
-            model = cls(Architecture(**header["architecture"]), Card.of(header))
+            architecture, card = Architecture(**header["architecture"]), Card.of(header)
             check_finite(tensors)
+        bases = find_bases(architecture, network, path)
+        with reading(path, "a model"):
+            model = cls(architecture, card, bases)
+        # Kernels had no rough part at first.
+        tensors.setdefault("network.fit.models.correlated.rough", torch.zeros(()))
         try:
             model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
         except RuntimeError as error:
@@ -247,21 +349,65 @@ def check_finite(tensors: dict[str, Tensor]) -> None:
             raise ValueError(f"its tensor {name} holds NaN or infinity")
 
 
-def load(name: Path | str) -> Completer:
-    """Load a model: a bundled one by name, a file, or the folder of a training."""
-    return Completer.load(find_model(name))
+def load(
+    name: Path | str | Callable[..., Any],
+    *,
+    network: Callable[..., Any] | None = None,
+    prediction: Kind | None = None,
+) -> Completer:
+    """Load a model: a bundled one by name, a file, or the folder of a training.
+
+    Also a depth network of others, with a generic prior: `hf:` and the name or the folder of a
+    model of transformers, a torch module, or any function. It takes images [b, 3, h, w] in 0..1 and
+    returns depth [b, 1, h, w], or depth and features [b, c, h, w].
+
+    Args:
+        name: of the model, or the network itself.
+        network: that a model file of `adapt` needs again, if it was a module or a function.
+        prediction: of a network of others: "metric" if it is depth in metres, "depth" if its scale
+            is not known, "disparity" if it is inverse depth of unknown scale. Models of
+            transformers tell it themselves.
+    """
+    if is_hub(name):
+        source = str(name).removeprefix(HUB)
+        hub = HubNetwork(source)
+        return Completer.of(hub, prediction or hub.prediction, name=f"{HUB}{source}")
+    if callable(name):
+        if prediction is None:
+            raise ValueError(
+                'what does the network predict? Pass `prediction`: "metric", "depth" or "disparity"'
+            )
+        return Completer.of(name, prediction)
+    assert not callable(name)
+    return Completer.load(find_model(name), network)
+
+
+def find_bases(
+    architecture: Architecture, network: Callable[..., Any] | None, path: Path
+) -> ForeignBases | None:
+    """The network of others that a model file was made with; None for one of ours."""
+    name = architecture.encoder
+    if not (name.startswith(HUB) or name == OWN):
+        return None
+    if network is None and name == OWN:
+        raise ValueError(f"{path} was made with a network of your own; pass it as `network`")
+    kind: Any = architecture.prediction
+    own = HubNetwork(name.removeprefix(HUB)) if network is None else network
+    return ForeignBases(own, kind)
 
 
 def find_model(name: Path | str) -> Path:
     """The file of a model."""
     path = Path(name)
+    if str(name).startswith(HUB):
+        return path
     if path.is_dir():
         return path / "model.safetensors"
     if path.suffix or len(path.parts) > 1:
         return path
     known = sorted(file.stem for file in WEIGHTS.glob("*.safetensors"))
     if str(name) not in known:
-        near = difflib.get_close_matches(str(name), known, 1, 0)
+        near = difflib.get_close_matches(str(name), known, 1, 0.5)
         guess = f"did you mean {near[0]!r}? " if near else ""
         raise ValueError(
             f"there is no bundled model {str(name)!r}; {guess}Bundled are {', '.join(known)}; or "

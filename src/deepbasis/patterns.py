@@ -101,7 +101,7 @@ class Lidar(Pattern):
     def _choose(self, valid: Mask, image: Image, camera: Camera, generator: Generator) -> Mask:
         height, width = valid.shape[1:]
         if not camera.isfinite().all():
-            camera = _assumed_camera(height, width)
+            camera = assumed_camera(height, width)
         u, v, ahead = project(_rays(self.beams, generator), camera)
         row, column = (torch.floor(x[ahead] + 0.5).long() for x in (v, u))
         inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
@@ -198,7 +198,8 @@ def _mark(valid: Mask, row: Tensor, column: Tensor) -> Mask:
     return marked
 
 
-def _assumed_camera(height: int, width: int) -> Camera:
+def assumed_camera(height: int, width: int) -> Camera:
+    """A centred camera with a usual field of view, for images whose own is not known."""
     focal = width / 2 / math.tan(ASSUMED_VIEW / 2)
     return torch.tensor([[focal, 0, (width - 1) / 2], [0, focal, (height - 1) / 2], [0, 0, 1]])
 

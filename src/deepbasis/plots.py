@@ -46,15 +46,24 @@ def show_points(
     image: UInt8[Tensor, "3 h w"],
     rows: Float[Tensor, "n _"],
     bounds: tuple[float, float],
+    wrong: Float[Tensor, "k 2"] | None = None,
 ) -> "Axes":
-    """Draw the image with its points, rows of u, v, metres, coloured by depth."""
+    """Draw the image with its points, rows of u, v, metres, coloured by depth.
+
+    Points at the places `wrong`, rows of u, v, are circled.
+    """
     ax.imshow(image.permute(1, 2, 0).cpu().numpy())
     u, v, depth = rows[:, :3].cpu().unbind(1)
     ax.scatter(
         u, v, c=depth, cmap=DEPTH_COLOURS, s=6 if len(rows) < MANY else 1,
         vmin=bounds[0], vmax=bounds[1],
     )  # fmt: skip
-    ax.set(title=f"{len(rows)} points", xticks=[], yticks=[])
+    title = f"{len(rows)} points"
+    if wrong is not None and len(wrong):
+        u, v = wrong.cpu().unbind(1)
+        ax.scatter(u, v, s=40, facecolors="none", edgecolors="red", linewidths=1)
+        title += f", {len(wrong)} wrong (red)"
+    ax.set(title=title, xticks=[], yticks=[])
     return ax
 
 

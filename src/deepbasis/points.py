@@ -5,6 +5,7 @@ The camera is a pinhole: x points right, y down, z forward. u is the column and 
 centre of the top left pixel is at (0, 0). Depth is z-depth in metres.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -49,7 +50,7 @@ class Points:
         if negative[:, 2:].any():
             first = rows[negative[:, 2:].any(1)][0]
             raise ValueError(
-                f"a depth or sigma is negative, first of the point {first.tolist()}; both are in "
+                f"a depth or sigma is negative, first at the point {first.tolist()}; both are in "
                 "metres, and a depth of 0, NaN or infinity means no measurement"
             )
         if rows.shape[1] == 4 and len(rows) and not np.isfinite(rows[:, 3]).any():
@@ -139,7 +140,7 @@ class Points:
         points = cls.from_rows(seen).inside(size)
         counts = {
             "behind the camera": behind,
-            "outside the image": len(rows) - len(seen),
+            "outside the camera's view": len(rows) - len(seen),
             "behind another point on its pixel": len(seen) - len(points),
         }
         return replace(points, dropped={why: count for why, count in counts.items() if count})
@@ -284,6 +285,11 @@ def distance_to_points(
 
 def to_numbers(values: object, name: str) -> Float[np.ndarray, "..."]:
     """Real numbers in float64; masked elements become NaN."""
+    if isinstance(values, str | os.PathLike):
+        raise ValueError(
+            f"{name} are the path {os.fspath(values)!r}; read the file first, with "
+            "`deepbasis.data.clouds.read_points` or `deepbasis.data.formats.read_depth`"
+        )
     if isinstance(values, Tensor):
         values = values.detach().cpu().to(torch.float64).numpy()
     mask = np.ma.getmaskarray(values) if np.ma.isMaskedArray(values) else None
@@ -348,6 +354,24 @@ def check_camera(intrinsics: Camera) -> None:
     if not (positive and torch.linalg.det(intrinsics.double()) > 0):
         wanted = "[[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels"
         raise ValueError(f"the camera's intrinsics are {intrinsics.tolist()}; pass {wanted}")
+
+
+def check_pose(pose: ArrayLike, name: str) -> Float[Tensor, "4 4"]:
+    """A rigid transform, 4 x 4 in float64; anything else is refused."""
+    values = torch.from_numpy(to_numbers(pose, name))
+    if values.shape != (4, 4):
+        raise ValueError(f"{name} is {list(values.shape)}; expected a 4 x 4 matrix")
+    rotation = values[:3, :3]
+    if (
+        not values.isfinite().all()
+        or not torch.allclose(rotation @ rotation.mT, torch.eye(3).double(), atol=1e-3)
+        or rotation.det() < 0
+    ):
+        raise ValueError(
+            f"{name} is not a valid pose: its first three columns are not a rotation, "
+            f"{rotation.tolist()}"
+        )
+    return values
 
 
 def local_maximum(values: Depth, radius: int) -> Depth:

@@ -9,26 +9,29 @@ from typing import NamedTuple, overload
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
+from torch import Tensor
 
 from deepbasis import latent
 from deepbasis.conformal import ConformalTable
 from deepbasis.fit import Posterior
 from deepbasis.joint import Joint, Pixel, Quantity, Size
 from deepbasis.layer import Fitted, Prediction
+from deepbasis.layer.judge import Judge
 from deepbasis.points import Points, distance_to_points
-from deepbasis.shapes import Float, Int
+from deepbasis.shapes import Bool, Float, Int
 
-# Before anything is known of a point, it is an outlier with this probability, and then its depth
-# is anything from 0.1 to 100 m, uniformly in log depth.
-OUTLIERS, OUTLIER_RANGE = 0.01, math.log(1000)
 # Points this many times deeper or nearer than the model expects are probably in another unit.
 UNIT_FACTOR = 20.0
-# Share of points outside the image from which something is wrong.
-MANY_OUTSIDE = 0.25
+# Share of points outside the image from which something is wrong. If u and v are swapped, a quarter
+# of the points of a 4:3 image are outside. Of a point cloud most may be, so it is not counted.
+MANY_OUTSIDE = 0.1
 # Side of an image in pixels below which the network tells little. On the packaged rooms, reduced
 # to 56 rows, depth from the image alone is worse than a constant with the model `indoor`, whose
 # 90 % intervals contain 63 %. With 50 points, intervals keep their coverage at any size.
 SMALLEST_IMAGE = 64
+# An image is unfamiliar if a smaller share of familiar ones looks as unusual. With a few points it
+# does not matter: on all scenes that were tried, intervals then keep their coverage.
+UNFAMILIAR, FEW_POINTS = 0.065, 20
 NO_POINTS = "there are no points: the depth is what the model expects from the image alone"
 
 
@@ -40,11 +43,11 @@ class Outlier(NamedTuple):
     depth: float
     """As measured, in metres."""
     expected: float
-    """What all other points predict, in metres."""
+    """What all other points predict that were not left out, in metres."""
     residual: float
     """Log depth measured minus expected: 0.1 is about 10 %."""
     probability: float
-    """That it is an outlier."""
+    """That it is wrong."""
 
 
 @dataclass(frozen=True)
@@ -64,30 +67,46 @@ class Completion:
     error_distribution: latent.ErrorDistribution = latent.LAPLACE
     """Distribution of the latent around its mean."""
     fitted: Fitted | None = None
-    """The fit of a batch of one image."""
+    """The fit of a batch of one image; points that were left out have the weight 0."""
+    judged: Float[Tensor, "n"] | Judge | None = None
+    """Probability that each point is wrong, or what computes it."""
     conformal: ConformalTable | None = None
     """What `std` and `interval` are calibrated by; `latent_var` is as predicted."""
+    familiarity: float | None = None
+    """Share of frames like those of training that look as unusual to the network as this image, or
+    more so: about uniform from 0 to 1 for such frames, near 0 for others. None if the model does
+    not know."""
 
     @classmethod
-    def of(cls, prediction: Prediction, points: Points, fitted: Fitted | None) -> "Completion":
+    def of(
+        cls,
+        prediction: Prediction,
+        points: Points,
+        fitted: Fitted | None,
+        judged: Float[Tensor, "n"] | Judge | None = None,
+        familiarity: float | None = None,
+    ) -> "Completion":
         """The completion of one image."""
         here = Prediction(*(part[0, 0].float().cpu() for part in prediction))
         distribution: latent.ErrorDistribution = latent.LAPLACE
         warnings = [*_doubt_size(here.mean.shape), *_doubt_places(points)]
         warnings += [] if len(points) else [NO_POINTS]
+        warnings += _doubt_scene(familiarity, len(points))
         if fitted is not None:
             distribution = fitted.calibrated.distribution(here)
             warnings += _doubt_unit(fitted)
         return cls(
             here.mean.numpy(), here.var.numpy(), points.rows, points.dropped, tuple(warnings),
-            distribution, fitted,
+            distribution, fitted, judged, familiarity=familiarity,
         )  # fmt: skip
 
     def __repr__(self) -> str:
         height, width = self.latent_mean.shape
         low, high = self.depth.min(), self.depth.max()
         said = [f"{height} x {width} pixels (height x width)", f"depth {low:.3g} to {high:.3g} m"]
-        said += [f"median std {np.median(self.std):.2g} m", f"{len(self.points)} points"]
+        left_out = int(self.left_out.sum())
+        said += [f"median std {np.median(self.std):.2g} m", f"{len(self.points) - left_out} points"]
+        said += [f"{left_out} wrong points left out"] if left_out else []
         said += [f"{count} {why}" for why, count in self.dropped.items()]
         said += [f"warning: {warning}" for warning in self.warnings]
         return f"Completion({', '.join(said)})"
@@ -115,7 +134,7 @@ class Completion:
         if self.conformal is None:
             return own
         std = self.error_distribution.half_width(var, latent.ONE_SIGMA).numpy()
-        distance = distance_to_points(self.points, self.latent_var.shape)
+        distance = distance_to_points(self.points[~self.left_out], self.latent_var.shape)
         return self.conformal.half_width(own, std, distance, level)
 
     def with_conformal(self, table: ConformalTable) -> "Completion":
@@ -202,28 +221,33 @@ class Completion:
 
     @cached_property
     def outliers(self) -> list[Outlier]:
-        """Points that are more likely wrong than right, the worst first.
-
-        A point is judged by what all others predict of it: a mixture of the predictive
-        distribution and, with a probability of 1 % beforehand, any depth from 0.1 to 100 m.
+        """Points that are more likely wrong than right, the worst first; a robust fit leaves them
+        out. See `fit.wrong_points`.
         """
-        if self.fitted is None or not len(self.points):
+        if self.fitted is None or self.judged is None:
             return []
-        left_out = self.fitted.leave_one_out()
-        error, var, _ = left_out
-        distribution = self.fitted.calibrated.distribution(left_out)
-        right = math.log(1 - OUTLIERS) + distribution.log_density(error, var)
-        probability = torch.sigmoid(math.log(OUTLIERS / OUTLIER_RANGE) - right)
-        # Where the others say nothing, a point cannot contradict them.
-        probability = torch.where(var < OUTLIER_RANGE**2, probability, 0)
-        expected = latent.to_depth(latent.to_latent(torch.from_numpy(self.points[:, 2])) - error)
-        numbers = zip(*(x.tolist() for x in (expected, error, probability)), strict=True)
-        found = [
-            Outlier(*point[:3], *judged)
-            for point, judged in zip(self.points.tolist(), numbers, strict=True)
-            if judged[-1] > 0.5
-        ]
+        judged = self.judged
+        chance = judged(self.fitted.observed) if isinstance(judged, Judge) else judged
+        wrong = chance.cpu() > 0.5
+        if not wrong.any():
+            return []
+        rows = torch.from_numpy(self.points)[wrong]
+        if self.left_out.any():
+            row, column = (part[0].cpu()[wrong] for part in self.fitted.observed.points.pixel)
+            error = latent.to_latent(rows[:, 2]) - torch.from_numpy(self.latent_mean)[row, column]
+        else:
+            error = self.fitted.leave_one_out().residual[wrong]
+        expected = latent.to_depth(latent.to_latent(rows[:, 2]) - error)
+        columns = (*rows[:, :3].unbind(1), expected, error, chance.cpu()[wrong])
+        found = [Outlier(*one) for one in zip(*(x.tolist() for x in columns), strict=True)]
         return sorted(found, key=lambda one: -abs(one.residual))
+
+    @property
+    def left_out(self) -> Bool[np.ndarray, " n"]:
+        """Which of the points the fit left out."""
+        if self.fitted is None:
+            return np.zeros(len(self.points), np.bool_)
+        return (self.fitted.observed.weight[0] == 0).cpu().numpy()
 
 
 def _doubt_size(size: tuple[int, ...]) -> list[str]:
@@ -236,9 +260,19 @@ def _doubt_size(size: tuple[int, ...]) -> list[str]:
     ]
 
 
+def _doubt_scene(familiarity: float | None, points: int) -> list[str]:
+    """A warning if the model does not know such images, and there is little else to go by."""
+    if familiarity is None or familiarity >= UNFAMILIAR or points >= FEW_POINTS:
+        return []
+    return [
+        "the image does not resemble those that the model was trained on, so the depth may be far "
+        f"off: measure {FEW_POINTS} points or more, or adapt the model (`deepbasis adapt`)"
+    ]
+
+
 def _doubt_places(points: Points) -> list[str]:
     """A warning if many points fall outside the image."""
-    outside = sum(count for why, count in points.dropped.items() if why.startswith("outside"))
+    outside = points.dropped.get("outside the image", 0)
     if outside <= MANY_OUTSIDE * (outside + len(points)):
         return []
     return [
@@ -253,7 +287,7 @@ def _doubt_unit(fitted: Fitted) -> list[str]:
     if not z.numel() or not mean.any():
         return []
     phi = fitted.observed.phi
-    expected, measured = float((phi @ mean.to(phi)).median()), float(z.median())
+    expected, measured = float((phi @ mean.to(phi)[..., None]).median()), float(z.median())
     if abs(measured - expected) < math.log(UNIT_FACTOR):
         return []
     median, alone = (float(latent.to_depth(torch.tensor(x))) for x in (measured, expected))

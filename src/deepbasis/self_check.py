@@ -165,7 +165,7 @@ class Check:
             share = max(self.named, 1 - self.coverage[-1].share)
             return f"about {share:.0%} of the points look wrong: the others contradict them"
         if max(self.miscovered) > 0:
-            return "the errors have another distribution than the error bars say (--rescale)"
+            return "the error bars are too narrow at some levels, too wide at others (--rescale)"
         return "the error bars are too narrow for this data (--rescale)"
 
     @property
@@ -180,8 +180,14 @@ class Check:
         found = f"{n} points held out, MAE {self.mae:.3g} m, {self.describe()}"
         if self.verdict == "contradicted":
             return f"contradicted: {self.cause} ({found})"
-        wide = "; the error bars are wider than they need to be (`deepbasis adapt`)"
-        return f"not contradicted by {found}{wide if self.miscovered else ''}"
+        if not self.miscovered:
+            return f"not contradicted by {found}"
+        widest = max(range(len(LEVELS)), key=lambda i: self.coverage[i].share - LEVELS[i])
+        wide = f"the {LEVELS[widest]:.0%} interval contains {self.coverage[widest].share:.0%}"
+        return (
+            f"not contradicted by {found}; the error bars are wider than they need to be: {wide} "
+            "(`deepbasis adapt` narrows them)"
+        )
 
     def describe(self) -> str:
         """Coverage of the 90 % interval, near points and far from them."""
@@ -189,7 +195,7 @@ class Check:
         text = f"coverage of the 90% interval {share:.0%} ({low:.0%} to {high:.0%})"
         for name, part in self.parts.items():
             if len(part):
-                text += f", {name} {part.coverage[2].share:.0%} of {len(part)}"
+                text += f", {part.coverage[2].share:.0%} of the {len(part)} that are {name}"
         return text
 
     @property
@@ -262,6 +268,7 @@ def check(
     answer: Completion,
     *,
     errors: Errors | None = None,
+    robust: bool = True,
     huber: float | None = None,
     seed: int = 0,
 ) -> Check:
@@ -271,6 +278,7 @@ def check(
         scene: the image.
         answer: what `scene.complete` gave; its points are checked.
         errors: error model of the answer.
+        robust: whether wrong points are left out, as of the answer.
         huber: as of the answer.
         seed: of the draw.
     """
@@ -280,7 +288,7 @@ def check(
     found = [_nothing()]
     for removed, scored in draw_rounds(rows, size, np.random.default_rng(seed)):
         held = rows[scored]
-        other = scene.complete(rows[~removed], errors=errors, huber=huber)
+        other = scene.complete(rows[~removed], errors=errors, robust=robust, huber=huber)
         column, row = np.floor(held[:, :2] + 0.5).astype(int).T
         half = np.stack([other.half_width(level)[row, column] for level in LEVELS])
         half = half.astype(np.float64)

@@ -149,7 +149,7 @@ def test_the_command_writes_a_model_and_says_what_it_brings(monkeypatch, capsys,
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--data", "rooms", "--frames", "9"], "9 frames minus 2 validation frames are too few"),
+        (["--data", "rooms", "--frames", "9"], "are 7 frames to learn from, besides 2 for valid"),
         ([], "--data folder needs its folder: pass --root"),
         (["--data", "rooms", "--out", "nowhere/x.safetensors"], "no folder nowhere"),
         (

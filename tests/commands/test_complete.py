@@ -214,12 +214,17 @@ def test_outliers_are_listed(complete, tmp_path, capsys):
     v, u = (int(x[0]) for x in measured.nonzero())
     measured[v, u] *= 2
     np.save("map.npy", measured)
-    assert complete("--sparse map.npy --huber 1.345 --no-figure") == 0
+    assert complete("--sparse map.npy") == 0
     told = summary(tmp_path)
-    assert told["outliers"] == 1
+    assert (told["outliers"], told["left_out"], told["points"]) == (1, 1, 399)
     assert (told["worst_outliers"][0]["u"], told["worst_outliers"][0]["v"]) == (u, v)
     assert told["worst_outliers"][0]["residual"] == pytest.approx(np.log(2), abs=0.1)
-    assert "; 1 outlier\n" in capsys.readouterr().out
+    assert "wall: 399 points used; median std 0." in (said := capsys.readouterr().out)
+    assert "; 1 wrong point left out\n" in said
+    assert complete("--sparse map.npy --no-robust --no-figure") == 0
+    told = summary(tmp_path)
+    assert (told["outliers"], told["left_out"], told["points"]) == (1, 0, 400)
+    assert "; 1 wrong point\n" in capsys.readouterr().out
 
 
 def test_the_check_tells_and_rescaling_makes_intervals_hold(complete, tmp_path, capsys):
@@ -252,7 +257,7 @@ def test_one_table_of_a_folder_is_saved_and_used_again(complete, tmp_path, capsy
     words = "--sparse lidar --no-figure --save-calibration camera.json"
     assert complete(words, image="rgb") == 0
     said = capsys.readouterr().out
-    assert "all 10 frames (" in said
+    assert "all 10 frames: " in said
     assert "of 10 frames: camera.json" in said
     table = ConformalTable.load("camera.json")
     assert table.groups == 10
@@ -276,7 +281,7 @@ BAD = [
     ("--sparse map.npy --cloud", "--cloud needs the camera: pass --intrinsics"),
     ("--sparse map.png --depth-scale 0", "--depth-scale 0 is not positive; metres = value / scale"),
     ("--sparse map.npy --huber inf", "--huber inf is not a positive number of standard deviations"),
-    ("--sparse nothing.npy", "there is no file nothing.npy"),
+    ("--sparse nothing.npy", "there is no file or folder nothing.npy"),
     ("--sparse map.png", "map.png holds integers, and the file does not say their unit: read as"),
     ("--sparse small.npy", "small.npy is 16 x 96 pixels (height x width), but the image wall.png"),
     ("--sparse map.png --depth-scale 1", "which looks like millimetres read as metres"),
@@ -286,7 +291,9 @@ BAD = [
     ("--sparse cloud.ply", "cloud.ply is a point cloud, so the camera must be known"),
     ("--sparse behind.ply --intrinsics camera.txt", "400 are behind the camera; check that"),
     ("--sparse map.npy --intrinsics wall.png", "does not hold the numbers of a camera"),
-    ("--sparse map.npy --device warp", "--device warp cannot be used here"),
+    ("--sparse map.npy --intrinsics camera.yaml", "write `fx fy cx cy` or a 3x3 matrix to a .txt"),
+    ("--sparse camera.yaml", ".yaml is not a supported depth format; use .png, .tif, .tiff, .npy"),
+    ("--sparse map.npy --device warp", "--device warp cannot be used here (use cpu, cuda, or cuda"),
     ("--sparse map.npy --ground-truth small.npy", "small.npy is 16 x 96 pixels"),
     ("--sparse map.npy --ground-truth zero.npy", "zero.npy holds no depth to compare with"),
 ]
@@ -296,6 +303,7 @@ BAD = [
 def test_bad_input_is_one_sentence_and_writes_nothing(complete, capsys, words, message):
     np.save("small.npy", np.load("map.npy")[:16])
     np.save("zero.npy", np.zeros(SIZE))
+    Path("camera.yaml").write_text("camera_matrix: [3, 4, 5, 6]")
     np.savetxt("thousands.csv", np.loadtxt("rows.csv") * [1, 1, 1000])
     np.savetxt("sigma.csv", np.insert(np.loadtxt("rows.csv"), 3, np.nan, axis=1))
     check_refused(complete(words), message, capsys)
@@ -324,6 +332,8 @@ def test_a_bad_image_model_or_folder_is_one_sentence_too(complete, monkeypatch, 
     refused = complete("", model="other.safetensors")
     check_refused(refused, "not a model of this version of deepbasis: its format is 99", capsys)
     check_refused(complete("", out="map.npy/out"), "map.npy is a file; choose another", capsys)
+    refused = complete("", out="/proc/out")
+    check_refused(refused, "--out /proc/out cannot be created (No such file or dir", capsys)
     check_refused(
         complete("", out="."), "holds wall.png, an input that results would replace", capsys
     )

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from deepbasis.cli import main
+from deepbasis.commands.complete.run import state_together
 from deepbasis.data.files import atomic_write
 from deepbasis.data.formats import write_depth_png, write_image
 from models import make_model
@@ -141,9 +142,36 @@ def test_the_folder_above_the_images_is_recognised(complete):
 
 def test_points_in_place_of_the_image_are_recognised(complete):
     np.savetxt("rows.csv", [[1, 2, 3.0]])
-    code, _, err = complete(image="rows.csv", sparse="")
+    for image in ("rows.csv", "rgb/a.png rows.csv"):
+        code, _, err = complete(image=image, sparse="")
+        assert code == 2
+        assert err == (
+            "deepbasis: rows.csv is not an image; pass measurements with --sparse rows.csv\n"
+        )
+    assert not Path("out").exists()
+
+
+def test_a_missing_folder_is_not_called_a_file(complete):
+    code, _, err = complete(sparse="--sparse lidr")
+    assert (code, err) == (
+        2, "deepbasis: --sparse: there is no file or folder lidr; check its name\n",
+    )  # fmt: skip
+
+
+def test_a_missing_option_is_said_once(complete):
+    Path("scale.txt").unlink()
+    code, _, err = complete()
     assert code == 2
-    assert err.startswith("deepbasis: rows.csv is not a picture: .csv files hold depth or points;")
+    assert err.startswith("deepbasis: lidar/a.png holds integers, and the file does not say")
+    assert err.count("\n") == 1
+    for name in "abc":
+        Path(f"lidar/{name}.png").unlink()
+        np.savetxt(f"lidar/{name}.xyz", [[0, 0, 3.0]])
+    code, _, err = complete()
+    assert code == 2
+    assert err == (
+        "deepbasis: lidar/a.xyz is a point cloud, so the camera must be known: pass --intrinsics\n"
+    )
 
 
 def test_one_image_that_fails_is_a_mistake(complete):
@@ -221,7 +249,7 @@ def test_a_damaged_summary_is_not_trusted(complete):
 
 def test_the_check_covers_frames_that_were_done_earlier(complete):
     whole = complete("--check")[1].splitlines()
-    verdict = next(line for line in whole if line.startswith("all 3 frames ("))
+    verdict = next(line for line in whole if line.startswith("all 3 frames: "))
     assert "points held out" in verdict
     Path("out/c.json").unlink()
     out = complete("--check")[1]
@@ -229,7 +257,17 @@ def test_the_check_covers_frames_that_were_done_earlier(complete):
     assert verdict in out
     assert verdict in complete("--check")[1]
     Path("rgb/c.png").write_bytes(b"damaged")
-    assert "all 2 frames (" in complete("--check")[1]
+    assert "all 2 frames: " in complete("--check")[1]
+
+
+def test_all_frames_together_do_not_hide_contradicted_ones():
+    good, bad = "not contradicted", "contradicted"
+    assert state_together([good, good], "not contradicted by 40 points") == (
+        "not contradicted by 40 points"
+    )
+    assert state_together([good, bad, good], "not contradicted by 60") == (
+        "1 contradicted, see above; the error bars of all together are not contradicted by 60"
+    )
 
 
 # Names of files

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import ExifTags, Image
 
 from deepbasis.data.images import read_image, to_pixels, to_rgb
 
@@ -93,6 +93,17 @@ def test_depth_in_place_of_the_photo_is_refused(tmp_path):
     hot = np.where(depth == depth[1, 0], 0, 30_000 + depth)  # a few dead pixels
     hot[::3] = 30_000
     assert to_rgb(hot.astype(np.uint16)).max() == 255
+
+
+def test_a_rotation_tag_is_doubted(tmp_path):
+    """Other programs turn such an image, so the pixels of its points may be those of another."""
+    picture, tags = Image.new("RGB", (40, 30)), Image.Exif()
+    picture.save(tmp_path / "plain.jpg")
+    assert to_rgb(tmp_path / "plain.jpg").shape == (30, 40, 3)
+    tags[ExifTags.Base.Orientation] = 6
+    picture.save(tmp_path / "turned.jpg", exif=tags)
+    with pytest.warns(UserWarning, match=r"turned\.jpg has a rotation tag .* 30 x 40 pixels"):
+        assert to_rgb(tmp_path / "turned.jpg").shape == (30, 40, 3)
 
 
 @pytest.mark.parametrize("suffix", ["npy", "npz", "pfm", "csv", "txt", "ply", "pcd", "bin", "xyz"])

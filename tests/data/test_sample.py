@@ -123,6 +123,17 @@ def test_jitter_changes_colours_by_two_percent_or_so_and_no_depth():
     assert torch.equal(same.image, frame.image)
 
 
+def test_another_camera_changes_the_image_by_its_strength_and_no_depth():
+    frame = make(40, 40)
+    changes = []
+    for strength in (0.0, 0.3, 1.0):
+        varied = [s.vary_camera(frame, strength, s.seeded(i)) for i in range(20)]
+        assert all(torch.equal(other.depth, frame.depth) for other in varied)
+        change = [(v.image.float() - frame.image.float()).abs().mean() for v in varied]
+        changes.append(float(torch.stack(change).mean()))
+    assert changes[0] == 0 < changes[1] < changes[2]
+
+
 def test_zoom_enlarges_a_part_and_brings_it_nearer():
     """Objects keep their size in pixels relative to depth, and the camera follows the crop."""
     row, column = torch.meshgrid(torch.arange(60.0), torch.arange(80.0), indexing="ij")

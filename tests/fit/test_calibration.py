@@ -8,6 +8,9 @@ from torch.distributions import Laplace
 from deepbasis import fit
 from problems import bayesian
 
+# Frames that leave no weight to a prior.
+MANY = 1e9
+
 
 def laplace(var: torch.Tensor) -> torch.Tensor:
     """Errors whose variance is `var`."""
@@ -38,7 +41,7 @@ def test_matching_gives_each_pure_group_its_nees(generator):
     error = torch.randn(2, 500, dtype=torch.float64, generator=generator)
     var = torch.rand(2, 500, dtype=torch.float64, generator=generator) + 0.1
     nothing = torch.zeros(500, dtype=torch.float64)
-    found = fit.match_nees([(error[0], var[0], nothing), (error[1], nothing, var[1])])
+    found = fit.match_nees([(error[0], var[0], nothing), (error[1], nothing, var[1])], MANY)
     want = float(fit.nees(error[0], var[0])), float(fit.nees(error[1], var[1]))
     assert found == pytest.approx(want, rel=1e-3)
 
@@ -50,9 +53,24 @@ def test_matching_finds_the_factors_over_mixed_counts_and_tails(generator):
         noise_var = share * (torch.rand(100_000, dtype=torch.float64, generator=generator) + 0.1)
         model_var = (1 - share) * torch.rand(100_000, dtype=torch.float64, generator=generator)
         groups.append((laplace(0.5 * noise_var + 3.0 * model_var), noise_var, model_var))
-    assert fit.match_nees(groups) == pytest.approx((0.5, 3.0), rel=0.1)
+    assert fit.match_nees(groups, MANY) == pytest.approx((0.5, 3.0), rel=0.1)
     with pytest.raises(ValueError, match="a variance is not positive"):
-        fit.match_nees([(groups[0][0], 0 * groups[0][1], 0 * groups[0][2])])
+        fit.match_nees([(groups[0][0], 0 * groups[0][1], 0 * groups[0][2])], MANY)
+
+
+def test_few_frames_do_not_drive_a_factor_off(generator):
+    """Errors that are matched best by no model variance at all, as chance has it in a few frames;
+    so many frames alone may say so.
+    """
+    torch.manual_seed(100 + generator.initial_seed())
+    one = torch.ones(10_000, dtype=torch.float64)
+    groups = [(laplace(0.9 * one), one, one), (laplace(0.85 * one), one, 2 * one)]
+    assert fit.match_nees(groups, MANY)[1] < 1e-3
+    noise, model = fit.match_nees(groups, 15)
+    assert model > 0.1
+    for error, noise_var, model_var in groups:
+        total = noise * noise_var + model * model_var
+        assert float(fit.nees(error, total)) == pytest.approx(1, abs=0.25)
 
 
 def test_a_well_specified_model_needs_no_factor(generator):

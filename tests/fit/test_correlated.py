@@ -45,9 +45,10 @@ def correlation(kernel, one, other):
     factor = one.new_tensor([1, 1, *[kernel.colour] * (one.shape[1] - 2)]) / kernel.length
     apart = (one * factor)[:, None] - (other * factor)[None]
     distance = apart.square().sum(-1).sqrt()
-    if kernel.smoothness == 0.5:
-        return torch.exp(-distance)
-    return (1 + 3**0.5 * distance) * torch.exp(-(3**0.5) * distance)
+    smooth = torch.exp(-distance)
+    if kernel.smoothness == 1.5:
+        smooth = (1 + 3**0.5 * distance) * torch.exp(-(3**0.5) * distance)
+    return (1 - kernel.rough) * smooth + kernel.rough * torch.exp(-4 * distance)
 
 
 def covariance(kernel, p):
@@ -73,7 +74,7 @@ def problem(n, generator, kernel=KERNEL, size=SIZE, *, duplicates=False):
     return p._replace(z=z)
 
 
-def run(p, kernel=KERNEL, k=correlated.NEIGHBOURS, size=SIZE, **precisions):
+def run(p, kernel=KERNEL, k=correlated.NEIGHBOURS, size=SIZE, bounded=False, **precisions):
     """The whole way: whitened points, their posterior, every pixel."""
     innovations = correlated.whiten(kernel, p.x[None], p.phi[None], p.z[None], p.weight[None], k=k)
     at = {"alpha": ALPHA, "beta": BETA} | precisions
@@ -83,7 +84,9 @@ def run(p, kernel=KERNEL, k=correlated.NEIGHBOURS, size=SIZE, **precisions):
     def rows(start, stop):
         return p.bases[:, :, start * size[1] : stop * size[1]]
 
-    mean, model_var, ratio = correlated.predict([field], post, p.phi[None], p.z[None], rows)
+    mean, model_var, ratio = correlated.predict(
+        [field], post, p.phi[None], p.z[None], rows, bounded=bounded
+    )
     return innovations, post, mean[0], model_var[0], ratio[0]
 
 
@@ -103,9 +106,9 @@ def dense(p, kernel=KERNEL, size=SIZE):
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 5, 40])
-@pytest.mark.parametrize("smoothness", [0.5, 1.5])
-def test_with_all_points_as_neighbours_it_is_universal_kriging(generator, n, smoothness):
-    kernel = replace(KERNEL, smoothness=smoothness)
+@pytest.mark.parametrize(("smoothness", "rough"), [(0.5, 0.0), (1.5, 0.0), (1.5, 0.2)])
+def test_with_all_points_as_neighbours_it_is_universal_kriging(generator, n, smoothness, rough):
+    kernel = replace(KERNEL, smoothness=smoothness, rough=rough)
     p = problem(n, generator, kernel)
     innovations, post, mean, model_var, ratio = run(p, kernel, k=max(n, 1))
     want_mean, want_var = dense(p, kernel)
@@ -129,15 +132,18 @@ def test_two_measurements_of_one_pixel_are_two(generator):
         assert part.isfinite().all()
 
 
-@pytest.mark.parametrize("smoothness", [0.5, 1.5])
-def test_kernel_agrees_with_gpytorch(generator, smoothness):
+@pytest.mark.parametrize(("smoothness", "rough"), [(0.5, 0.0), (1.5, 0.0), (0.5, 0.3), (1.5, 0.3)])
+def test_kernel_agrees_with_gpytorch(generator, smoothness, rough):
     p = problem(20, generator)
-    kernel = replace(KERNEL, smoothness=smoothness)
+    kernel = replace(KERNEL, smoothness=smoothness, rough=rough)
     matern = gpytorch.kernels.MaternKernel(nu=smoothness, ard_num_dims=5).double()
     lengths = [kernel.length] * 2 + [kernel.length / kernel.colour] * 3
     matern.lengthscale = torch.tensor(lengths, dtype=torch.float64)
     scaled = kernel.scale(p.x)
-    want = matern(p.x).to_dense().detach()
+    exponential = gpytorch.kernels.MaternKernel(nu=0.5, ard_num_dims=5).double()
+    exponential.lengthscale = matern.lengthscale.detach() / 4
+    want = (1 - rough) * matern(p.x).to_dense() + rough * exponential(p.x).to_dense()
+    want = want.detach()
     got = kernel.correlation(scaled, scaled)
     assert torch.equal(got.diagonal(), torch.ones_like(got[0]))
     # Gpytorch's squared distance is a difference of squares, so that 0 may come out as sqrt(eps).
@@ -311,8 +317,8 @@ def test_gradients_reach_kernel_and_places(generator):
     near = neighbours.earlier(p.x[kept, :2], 3)
     near_asked = neighbours.Surroundings(p.x[kept, :2]).of(p.x[asked, :2], 3)
 
-    def whole(x, phi, z, weight, length, nugget):
-        kernel = Kernel(length, length, nugget, 1.5)
+    def whole(x, phi, z, weight, length, nugget, rough):
+        kernel = Kernel(length, length, nugget, 1.5, rough)
         points = FitPoints(phi[kept], z[kept], weight[kept])
         white = correlated.whiten_at(kernel, x[kept], points, near)
         mean, root = fit.posterior_moments(white.phi, white.z, p.prior, alpha=ALPHA, beta=BETA)
@@ -321,7 +327,7 @@ def test_gradients_reach_kernel_and_places(generator):
             kernel, x[kept], points, near_asked, weights, (x[asked], phi[asked], weight[asked])
         )
 
-    numbers = torch.tensor(0.3).double(), torch.tensor(0.05).double()
+    numbers = (torch.tensor(value).double() for value in (0.3, 0.05, 0.2))
     inputs = [t.clone().requires_grad_() for t in (p.x, p.phi, p.z, p.weight, *numbers)]
     assert torch.autograd.gradcheck(whole, inputs)
 
@@ -439,9 +445,9 @@ def test_never_nan_and_a_measured_pixel_is_known(case):
         assert part.isfinite().all()
         assert part.dtype == p.z.dtype
     assert (model_var >= 0).all()
-    assert (ratio >= kernel.nugget).all()
-    assert (ratio <= 1 + kernel.nugget).all()
     eps = torch.finfo(p.z.dtype).eps
+    assert (ratio >= kernel.nugget * (1 - eps)).all()
+    assert (ratio <= (1 + kernel.nugget) * (1 + eps)).all()
     pixel = p.row * size[1] + p.column
     many = torch.bincount(pixel[p.weight > 0], minlength=1).max() > k
     if not many:  # more measurements of one pixel than neighbours
@@ -516,7 +522,7 @@ def test_the_first_points_are_spread_over_all(generator):
 def test_learning_finds_the_kernel_that_made_the_points(generator):
     truth = Kernel(length=0.2, colour=0.3, nugget=0.1)
     problems = [problem(n, generator, truth, size=(36, 48)) for n in (150, 300, 300, 300)]
-    frames = [fit.Frame(p.x, p.phi, p.z, p.weight) for p in problems]
+    frames = [fit.FramePoints(p.x, p.phi, p.z, p.weight) for p in problems]
     prior = problems[0].prior
     found = fit.learn_kernel(frames, prior, Kernel(0.5, 0.1, 0.02))
     for name in ("length", "colour", "nugget"):
@@ -539,7 +545,7 @@ def test_single_places_are_predicted_as_whole_images_are(generator):
     points, bases = FitPoints(p.phi, p.z, p.weight), p.bases[0].mT
     found = correlated.predict_at(
         KERNEL, p.x, points, near, (alone.mean, alone.root, alone.beta),
-        (places(p), bases, torch.ones_like(bases[:, 0])),
+        (places(p), bases, torch.ones_like(bases[:, 0])), bounded=False,
     )  # fmt: skip
     want = mean, model_var + ratio / BETA
     for have, whole, exact in zip(found, want, dense(p), strict=True):
@@ -547,10 +553,39 @@ def test_single_places_are_predicted_as_whole_images_are(generator):
         torch.testing.assert_close(have, exact, rtol=1e-6, atol=1e-8)
 
 
+def test_corrections_stay_within_the_residuals_of_the_neighbours(generator):
+    """Between two surfaces a smooth kernel overshoots; a line through the means is what is left."""
+    kernel = Kernel(length=0.5, colour=0.0, nugget=1e-3, smoothness=1.5)
+    p = problem(40, generator, kernel)
+    near_far = torch.where(torch.rand(40, generator=generator) < 0.5, -1.0, 1.0).double()
+    p = p._replace(z=near_far, weight=torch.ones_like(p.weight))
+    _, post, linear, *variances = run(p, kernel)
+    _, _, bounded, *same = run(p, kernel, bounded=True)
+    bases = p.bases[0].mT @ post.mean[0]
+    field = correlated.Field.of(kernel, p.x, SIZE, p.guide, p.weight)
+    near = field.rows(0, SIZE[0]).near.long()
+    residual = torch.cat([p.z - p.phi @ post.mean[0], torch.zeros(len(near[0])).double()])
+    around = [residual[row].tolist() for row in near]
+    low, high = (torch.tensor([f([*row, 0.0]) for row in around]) for f in (min, max))
+    want = bases + (linear - bases).clamp(low.double(), high.double())
+    torch.testing.assert_close(bounded, want)
+    assert (bounded - linear).abs().max() > 0.1
+    for have, before in zip(same, variances, strict=True):
+        assert torch.equal(have, before)
+    amplitude = 0.5 + torch.rand(1, *SIZE, generator=generator).double()
+    s = amplitude.flatten()
+    scaled = correlated.Field.of(kernel, p.x, SIZE, p.guide, p.weight, amplitude)
+    rows = lambda a, b: p.bases[:, :, a * SIZE[1] : b * SIZE[1]]  # noqa: E731
+    parts = post, p.phi[None], p.z[None], rows
+    free = correlated.predict([scaled], *parts, bounded=False)[0][0]
+    kept = correlated.predict([scaled], *parts)[0][0]
+    torch.testing.assert_close(kept, bases + (free - bases).clamp(s * low, s * high))
+
+
 def split(p, points):
     """The first of a problem's points are measured, the others asked for."""
     parts = [part[:points] for part in (p.x, p.phi, p.z, p.weight)]
-    return fit.Frame(*parts, fit.Frame(p.x[points:], p.phi[points:], p.z[points:]))
+    return fit.FramePoints(*parts, fit.FramePoints(p.x[points:], p.phi[points:], p.z[points:]))
 
 
 def test_learning_from_pixels_finds_what_predicts_them(generator):
@@ -568,25 +603,31 @@ def test_learning_from_pixels_finds_what_predicts_them(generator):
 
 
 def test_the_loss_is_the_best_laplace_likelihood(generator):
-    """Against torch's Laplace at a grid of factors, around the mean and variance of `run`."""
-    p = problem(40, generator)
-    p = p._replace(weight=torch.ones_like(p.weight))
-    frame = split(p, 20)
-    _, loss = fit.search_kernel([frame], p.prior, KERNEL, k=20, evaluations=1)
-    innovations = correlated.whiten(KERNEL, *frame[:4], k=20)
-    post = fit.evidence(innovations.phi, innovations.z, p.prior)
-    q = Problem(p.row[:20], p.column[:20], *frame[:4], p.prior, p.bases, p.guide)
-    _, _, mean, model_var, ratio = run(q, k=20, alpha=post.alpha[None], beta=post.beta[None])
-    at = p.row[20:] * SIZE[1] + p.column[20:]
-    b = ((model_var + ratio / post.beta)[at] / 2).sqrt()
+    """Against torch's Laplace at a grid of factors, the same for two frames, around the mean and
+    variance of `run`.
+    """
     factors = torch.logspace(-3, 3, 20001, dtype=torch.float64)[:, None]
-    want = -Laplace(mean[at], factors * b).log_prob(p.z[20:]).mean(-1).max()
-    assert loss == pytest.approx(float(want), abs=1e-4)
+    frames, likelihood, prior = [], 0.0, problem(40, generator).prior
+    for _ in range(2):
+        p = problem(40, generator)
+        p = p._replace(weight=torch.ones_like(p.weight), prior=prior)
+        frame = split(p, 20)
+        innovations = correlated.whiten(KERNEL, *frame[:4], k=20)
+        post = fit.evidence(innovations.phi, innovations.z, p.prior)
+        q = Problem(p.row[:20], p.column[:20], *frame[:4], p.prior, p.bases, p.guide)
+        precisions = {"alpha": post.alpha[None], "beta": post.beta[None]}
+        _, _, mean, model_var, ratio = run(q, k=20, bounded=True, **precisions)
+        at = p.row[20:] * SIZE[1] + p.column[20:]
+        b = ((model_var + ratio / post.beta)[at] / 2).sqrt()
+        likelihood = likelihood + Laplace(mean[at], factors * b).log_prob(p.z[20:]).mean(-1) / 2
+        frames.append(frame)
+    _, loss = fit.search_kernel(frames, p.prior, KERNEL, k=20, evaluations=1)
+    assert loss == pytest.approx(-float(likelihood.max()), abs=1e-4)
 
 
 def test_likelihood_is_the_density_of_the_points(generator):
     p = problem(25, generator)
-    frame = fit.Frame(p.x, p.phi, p.z, p.weight)
+    frame = fit.FramePoints(p.x, p.phi, p.z, p.weight)
     post = fit.evidence(*correlated.whiten(KERNEL, p.x, p.phi, p.z, p.weight, k=25)[:2], p.prior)
     mean, cov = p.phi @ p.prior.mean, p.phi @ p.prior.cov @ p.phi.mT / post.alpha
     noise = correlation(KERNEL, p.x, p.x) + torch.diag(KERNEL.nugget / p.weight)
@@ -597,7 +638,9 @@ def test_likelihood_is_the_density_of_the_points(generator):
 
 def test_without_features_colour_is_not_learned(generator):
     p = problem(60, generator)
-    found = fit.learn_kernel([fit.Frame(p.x[:, :2], p.phi, p.z)], p.prior, KERNEL, evaluations=20)
+    found = fit.learn_kernel(
+        [fit.FramePoints(p.x[:, :2], p.phi, p.z)], p.prior, KERNEL, evaluations=20
+    )
     assert found.colour == KERNEL.colour
     with pytest.raises(ValueError, match="no frame has a point"):
         fit.learn_kernel([], p.prior)

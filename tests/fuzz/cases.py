@@ -8,6 +8,7 @@ is too long.
 
 import json
 import random
+import struct
 import time
 import traceback
 import warnings
@@ -15,13 +16,25 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import laspy
 import numpy as np
 import torch
 from PIL import Image
 
 from deepbasis import BasisFit, baselines, fit, latent, metrics, patterns
 from deepbasis import points as points_module
-from deepbasis.data import clouds, folder, formats, images
+from deepbasis.data import (
+    bags,
+    clouds,
+    colmap,
+    confidence,
+    folder,
+    formats,
+    images,
+    nerfstudio,
+    slam,
+    trajectories,
+)  # fmt: skip
 from deepbasis.model import Completer, load
 from deepbasis.nets import MobileNetV2, load_encoder_weights
 from deepbasis.points import Points, to_numbers, to_points
@@ -387,12 +400,126 @@ def damage(rng: random.Random, content: bytes) -> bytes:
     return bytes(data)
 
 
+def write_recordings(folder_path: Path) -> dict[str, Callable[[Path], object]]:
+    """A good recording of every kind, the part of it that is damaged, and what reads it.
+
+    Damaged files have another name, so that a folder is read by a copy with the damaged part.
+    """
+    from data.fake_bags import START, FakeBag
+
+    draw = np.random.default_rng(0)
+    image = draw.integers(256, size=(12, 16, 3), dtype=np.uint8)
+    xyz = draw.uniform([-1, -1, 3], [1, 1, 4], (30, 3))
+    camera = np.array([[20.0, 0, 7.5], [0, 20, 5.5], [0, 0, 1]])
+    for name in ("drive.bag", "drive-mcap", "drive-db3"):
+        bag = FakeBag(folder_path / name, db3=name == "drive-db3")
+        bag.info("/c/camera_info", START, camera, (12, 16), (0.1, 0, 0, 0, 0))
+        bag.transform(START, np.eye(4), "lidar", "camera")
+        bag.image("/c/image", START, image, "rgb8")
+        bag.compressed("/c/compressed", START, image)
+        bag.image("/c/depth", START, np.full((12, 16), 2000, np.uint16), "16UC1")
+        bag.cloud("/points", START, xyz)
+        bag.close()
+    (folder_path / "drive-mcap" / "drive-mcap.mcap").rename(folder_path / "drive.mcap")
+    next((folder_path / "drive-db3").glob("*.db3")).rename(folder_path / "drive.db3")
+    wall = draw.uniform(2.9, 3.1, (20, 3))
+    parts = {
+        "cameras.txt": "1 PINHOLE 16 12 20 20 8 6\n",
+        "images.txt": "1 1 0 0 0 0 0 0 1 photo.png\n"
+        + " ".join(f"{x * 4:.3f} {y * 3:.3f} {i}" for i, (x, y, _) in enumerate(wall)) + "\n",
+        "points3D.txt": "\n".join(f"{i} {x} {y} {z} 0 0 0 1" for i, (x, y, z) in enumerate(wall)),
+    }  # fmt: skip
+    binary = {
+        "cameras.bin": struct.pack("<QiiQQ4d", 1, 1, 1, 16, 12, 20, 20, 8, 6),
+        "images.bin": struct.pack("<Qi7di", 1, 1, 1, 0, 0, 0, 0, 0, 0, 1) + b"photo.png\0"
+        + struct.pack("<Q", 20)
+        + b"".join(struct.pack("<ddq", 4 * x, 3 * y, i) for i, (x, y, _) in enumerate(wall)),
+        "points3D.bin": struct.pack("<Q", 20)
+        + b"".join(struct.pack("<Q3d3BdQ", i, *p, 0, 0, 0, 1, 0) for i, p in enumerate(wall)),
+    }  # fmt: skip
+    Image.fromarray(image).save(folder_path / "view.png")
+    clouds.write_ply(folder_path / "map.ply", xyz)
+    frame = {"file_path": "view.png", "transform_matrix": np.diag([1, -1, -1, 1]).tolist()}
+    about = {"fl_x": 20, "cx": 8, "cy": 6, "k1": 0.1, "frames": [frame], "ply_file_path": "map.ply"}
+    texts = {
+        "transforms.json": json.dumps(about),
+        "rgb.txt": "1.5 view.png\n",
+        "poses.txt": "1.5 0 0 0 0 0 0 1\n2.5 0 0 0.1 0 0 0 1\n",
+        **parts,
+    }
+    for name, text in texts.items():
+        (folder_path / name).write_text(text)
+    for name, content in binary.items():
+        (folder_path / name).write_bytes(content)
+    Image.fromarray(draw.integers(3, size=(6, 8)).astype(np.uint8)).save(folder_path / "trust.png")
+    las = laspy.LasData(laspy.LasHeader(point_format=3, version="1.2"))
+    las.x, las.y, las.z = xyz.T
+    las.write(str(folder_path / "cloud.las"))
+    las.write(str(folder_path / "cloud.laz"))
+
+    def read_bag(topics: bags.Topics) -> Callable[[Path], object]:
+        def read(path: Path) -> None:
+            found = bags.Bag(path, topics)
+            try:
+                finite(found.read(found.names[0]).points.rows)
+            finally:
+                found.close()
+
+        return read
+
+    def read_colmap(path: Path) -> None:
+        """A model of the damaged part and the others."""
+        suffix, own = path.suffix, path.name.removeprefix("damaged-")
+        model = folder_path / "model"
+        model.mkdir(exist_ok=True)
+        for old in model.iterdir():
+            old.unlink()
+        for part in colmap.PARTS:
+            source = path if f"{part}{suffix}" == own else folder_path / f"{part}{suffix}"
+            (model / f"{part}{suffix}").write_bytes(source.read_bytes())
+        found = colmap.ColmapFrames({"photo": folder_path / "view.png"}, model)
+        finite(found.read("photo").points.rows)
+
+    def read_tum(path: Path) -> None:
+        root = folder_path / "tum"
+        root.mkdir(exist_ok=True)
+        (root / "rgb.txt").write_bytes(path.read_bytes())
+        (root / "depth.txt").write_text("1.5 ../view-depth.png\n")
+        (root / "view.png").write_bytes((folder_path / "view.png").read_bytes())
+        formats.write_depth_png(folder_path / "view-depth.png", np.full((12, 16), 2.0), 5000)
+        found = slam.TumFolder(root)
+        finite(found.read(found.names[0]).points.rows)
+
+    def read_confidence(path: Path) -> None:
+        sigma = confidence.read_confidence(path)
+        depth = np.full(sigma.shape, 2.0)
+        finite(confidence.to_points(depth, sigma, (12, 16), "depth").rows)
+
+    def read_transforms(path: Path) -> None:
+        found = nerfstudio.NerfFrames(path)
+        points = found.read(found.names[0]).points
+        finite([] if points is None else points.rows)
+
+    kinds = {
+        "drive.bag": read_bag(bags.Topics("/c/image", "/points")),
+        "drive.mcap": read_bag(bags.Topics("/c/compressed", "/c/depth", "/c/camera_info")),
+        "drive.db3": read_bag(bags.Topics("/c/image", "/points")),
+        "transforms.json": read_transforms,
+        "rgb.txt": read_tum,
+        "poses.txt": lambda path: finite(trajectories.read_trajectory(path).poses),
+        "trust.png": read_confidence,
+        "cloud.las": lambda path: finite(clouds.read_cloud(path)),
+        "cloud.laz": lambda path: finite(clouds.read_cloud(path)),
+    }
+    return kinds | dict.fromkeys([*parts, *binary], read_colmap)
+
+
 class Files:
     """Damaged files, and what reads them."""
 
     def __init__(self, folder_path: Path) -> None:
         self.folder = folder_path
-        self.readers = write_seeds(folder_path)
+        self.readers = write_seeds(folder_path) | write_recordings(folder_path)
         self.contents = {name: (folder_path / name).read_bytes() for name in self.readers}
 
     def case(self, rng: random.Random) -> Callable[[], object]:
@@ -407,6 +534,25 @@ class Files:
         else:
             path.write_bytes(damage(rng, content))
         return lambda: self.readers[name](path)
+
+
+def recordings(folder_path: Path, each: int, seed: int) -> tuple[Counter[str], list[str]]:
+    """Damage the file of every kind of recording `each` times."""
+    readers = write_recordings(folder_path)
+    counts: Counter[str] = Counter()
+    defects = []
+    for name, reader in readers.items():
+        content = (folder_path / name).read_bytes()
+        path = folder_path / f"damaged-{name}"
+        for number in range(each):
+            path.write_bytes(damage(random.Random(seed * 10**9 + number), content))
+            try:
+                ended = judge(lambda read=reader, path=path: read(path), f"{name} {seed}-{number}")
+            except Defect as defect:
+                defects.append(str(defect))
+                ended = "DEFECT"
+            counts[f"{name}: {ended}"] += 1
+    return counts, defects
 
 
 def campaign(

@@ -2,7 +2,8 @@
 """Odd and damaged input ends in an answer or a clear refusal.
 
 `python tests/fuzz/test_fuzz.py 20000` runs that many cases and counts how they end; a second number
-is the seed.
+is the seed. `python tests/fuzz/test_fuzz.py recordings 2000` damages each kind of recording that
+many times.
 """
 
 import resource
@@ -18,13 +19,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from cases import Defect, campaign, judge
+from cases import Defect, campaign, judge, recordings
 
 # Memory that odd input may take beyond that of the library and a model, in MB, and seconds a case.
 MOST_MEMORY, MOST_SECONDS = 300.0, 20.0
 
 
-def run(cases: int, seed: int) -> str:
+def run(cases: int | str, seed: int) -> str:
     """Run cases in a Python without the tests' type checker, which would refuse before we do."""
     done = subprocess.run(
         [sys.executable, __file__, str(cases), str(seed)],
@@ -42,6 +43,15 @@ def test_a_few_hundred_cases():
     for kind in ("files", "tensors", "arrays"):
         assert f"{kind}: answer" in said
         assert f"{kind}: refusal" in said
+
+
+def test_damaged_recordings():
+    assert "15 kinds, 150 cases, 0 defects" in run("recordings", 10)
+
+
+@pytest.mark.slow
+def test_many_damaged_recordings():
+    assert "15 kinds, 7500 cases, 0 defects" in run("recordings", 500)
 
 
 @pytest.mark.slow
@@ -69,6 +79,8 @@ def peak() -> float:
 
 def main() -> int:
     """Count how cases end; the exit code is 1 if one is a defect."""
+    if sys.argv[1] == "recordings":
+        return damage_recordings(int(sys.argv[2]))
     start, number = time.perf_counter(), int(sys.argv[1])
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 7
     with tempfile.TemporaryDirectory() as folder:
@@ -85,6 +97,22 @@ def main() -> int:
     if more > MOST_MEMORY:
         print(f"more than {MOST_MEMORY:.0f} MB were taken by odd input")
     return int(bool(defects) or more > MOST_MEMORY)
+
+
+def damage_recordings(each: int) -> int:
+    """The same for recordings."""
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        counts, defects = recordings(Path(folder), each, 7)
+    for kind, count in sorted(counts.items()):
+        print(f"{count:7d}  {kind}")
+    for text in defects[:20]:
+        print(text)
+    kinds = len({kind.partition(":")[0] for kind in counts})
+    seconds, total = time.perf_counter() - start, sum(counts.values())
+    said = f"{kinds} kinds, {total} cases, {len(defects)} defects, {seconds:.0f} s"
+    print(f"{said}, peak {peak():.0f} MB")
+    return int(bool(defects))
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ def test_a_file_with_code_in_it_is_not_run(tmp_path):
 @pytest.mark.parametrize("size", [(64, 96), (50, 70), (33, 31)])
 def test_bases_are_five_scales_of_62_channels_at_any_size(encoder, decoder, size):
     net = BasisNet(encoder, decoder, 8).eval()
-    bases, embedding, amplitude = net(picture(*size))
+    bases, embedding, amplitude, _ = net(picture(*size))
     assert embedding.shape == (2, 8, *size)
     assert amplitude.shape == (2, 1, *size)
     assert (amplitude > 0).all()

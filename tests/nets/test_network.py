@@ -8,6 +8,7 @@ import torch
 
 from deepbasis import fit
 from deepbasis.data.training import Item
+from deepbasis.fit import correlated
 from deepbasis.nets import Architecture, Network, kriging
 from deepbasis.nets import network as network_module
 from deepbasis.nets.network import l1, thin
@@ -94,8 +95,11 @@ def test_the_loss_reaches_every_weight_of_the_network():
 
 
 @torch.no_grad()
-def test_the_kriging_loss_is_that_of_dense_kriging():
-    """At the precisions of the evidence, with fewer points than a place has neighbours."""
+def test_the_kriging_loss_is_that_of_dense_kriging(monkeypatch):
+    """At the precisions of the evidence, with fewer points than a place has neighbours, and without
+    bounds of the corrections.
+    """
+    monkeypatch.setattr(correlated, "bound", lambda correction, *_: correction)
     torch.manual_seed(0)
     network = Network(Architecture(decoder="light", embedding=3)).double().eval()
     layer, m = network.fit, 63
@@ -113,8 +117,10 @@ def test_the_kriging_loss_is_that_of_dense_kriging():
 
     def cov(one, other):
         a, b = (torch.cat([o.x[0, :, :2] / kernel.length, o.x[0, :, 2:]], 1) for o in (one, other))
-        distance = 3**0.5 * torch.cdist(a, b)
-        return torch.outer(one.s[0], other.s[0]) * (1 + distance) * (-distance).exp()
+        distance = torch.cdist(a, b)
+        smooth = (1 + 3**0.5 * distance) * (-(3**0.5) * distance).exp()
+        both = (1 - kernel.rough) * smooth + kernel.rough * (-4 * distance).exp()
+        return torch.outer(one.s[0], other.s[0]) * both
 
     noise = cov(points, points) + kernel.nugget * torch.eye(10)
     white = torch.linalg.inv(torch.linalg.cholesky(noise))

@@ -41,6 +41,7 @@ def adapt(network: Network, frames: Frames, fabric: Fabric, points: str) -> dict
         points: of each frame, see `data.training.parse_points`.
     """
     layer = network.fit
+    network.familiarity.forget()  # variances are calibrated without it
     (whole, strength), halves = learn_priors(layer, fit_all(fabric, network, frames, points))
     layer.set_prior(*whole)
     draw = learn.Draw(fabric, learn.mixed(points), unmeasured_only=True)

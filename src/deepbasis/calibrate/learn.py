@@ -27,10 +27,12 @@ PIXELS = 1000
 # Frames that the kernel is learned from, and at how many of the patterns: those with the most
 # points, since distant points say nothing about it.
 KERNEL_FRAMES, KERNEL_PATTERNS = 36, 5
+# And a pattern in which many points are close to each other, and many pixels far from them.
+SCAN_LINES = "lidar16"
 # Pixels of each of these frames that the kernel must predict.
 KERNEL_PIXELS = 500
-# Length, colour and nugget that the search begins with.
-KERNEL_START = (0.1, 0.15, 0.0003)
+# The search begins with these.
+KERNEL_START = fit.Kernel(length=0.1, colour=0.15, nugget=0.0003, rough=0.03)
 # With fewer pixels than these no error distribution is learned.
 FEWEST_PIXELS = 200
 # Smallest factor on a variance, for a fit without errors.
@@ -134,13 +136,14 @@ def calibrate(model: ErrorModel, groups: Sequence[Sampled]) -> dict[str, object]
     NEES near 1 at every number of points, then at each of these a factor and a distribution.
     """
     columns = [group.rows.unbind(1) for group in groups if len(group.rows)]
-    factors = fit.match_nees([(error, noise, var) for error, noise, var in columns])
+    frames = max(len(group.points) for group in groups)
+    factors = fit.match_nees([(error, noise, var) for error, noise, var in columns], frames)
     model.calibration.set_factors(*factors)
     rows = sorted(
         calibrate_row(group, factors) for group in groups if len(group.rows) >= FEWEST_PIXELS
     )
     model.calibration.set_rows(list({row.points: row for row in rows}.values()))
-    return {"factors": factors, "rows": rows}
+    return {"factors": factors, "rows": rows, "frames": frames}
 
 
 def calibrate_row(group: Sampled, factors: tuple[float, float]) -> CalibrationRow:
@@ -173,10 +176,10 @@ def learn_kernel(
     alpha = fit.Hyperprior(alpha=layer.prior.alpha.value)
     seen = [read_frame(draw, network, some_frames, i) for i in range(len(some_frames))]
     judged = [one for one in seen if one.pixels is not None and len(one.pixels.z)]
-    starts = [fit.Kernel(*KERNEL_START, smoothness) for smoothness in (0.5, 1.5)]
-    evaluations = 50
+    starts = [replace(KERNEL_START, smoothness=smoothness) for smoothness in (0.5, 1.5)]
+    evaluations = 60
     if network.bases.head is not None:  # it is about right
-        starts, evaluations = [network.bases.head.learned], 20
+        starts, evaluations = [network.bases.head.learned], 40
     found = [
         fit.search_kernel(judged, prior, start, evaluations=evaluations, hyperprior=alpha)
         for start in (starts if search and judged else ())
@@ -193,9 +196,9 @@ def learn_kernel(
     return {"kernel": asdict(kernel), "kernel_losses": losses}
 
 
-def read_frame(draw: Draw, network: Network, frames: Frames, index: int) -> fit.Frame:
+def read_frame(draw: Draw, network: Network, frames: Frames, index: int) -> fit.FramePoints:
     """A frame's points, at one of the patterns, and some of the pixels between them."""
-    patterns = draw.patterns[:KERNEL_PATTERNS]
+    patterns = [*draw.patterns[:KERNEL_PATTERNS], SCAN_LINES]
     pattern = pattern_of(patterns[index % len(patterns)])
     sample = WithPoints(frames, pattern, seed=draw.seed)[index]
     image, sparse, depth = (
@@ -208,8 +211,8 @@ def read_frame(draw: Draw, network: Network, frames: Frames, index: int) -> fit.
     points = network.observe(image, Points.from_maps(sparse))
     pixels = replace(points, points=Points.from_maps(asked))
 
-    def to_frame(seen: Observed, asked: fit.Frame | None = None) -> fit.Frame:
+    def to_frame(seen: Observed, asked: fit.FramePoints | None = None) -> fit.FramePoints:
         phi, z, weight = (part[0] for part in seen.by_amplitude)
-        return fit.Frame(seen.x[0], phi, z, weight, asked)
+        return fit.FramePoints(seen.x[0], phi, z, weight, asked)
 
     return to_frame(points, to_frame(pixels))

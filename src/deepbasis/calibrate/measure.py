@@ -11,6 +11,7 @@ from torch import Tensor
 
 from deepbasis import fit, latent, metrics
 from deepbasis.data.sample import Frames, seeded
+from deepbasis.data.sources import subsample
 from deepbasis.data.with_points import WithPoints
 from deepbasis.layer import Errors, Prediction
 from deepbasis.patterns import Pattern, parse
@@ -18,6 +19,8 @@ from deepbasis.points import Points
 from deepbasis.shapes import Float
 
 LEVEL = 0.9
+# Frames that the spread of their coverage is measured on, and draws of the points of each.
+SPREAD_FRAMES, SPREAD_DRAWS = 16, 4
 
 
 def share(count: int, fabric: Fabric) -> range:
@@ -154,6 +157,56 @@ def measure(
         for points, table in zip(patterns, tables, strict=True)
         if len(table)
     }
+
+
+@torch.no_grad()
+def coverage_spread(
+    fabric: Fabric,
+    network: Predicts,
+    frames: Frames,
+    patterns: Sequence[str],
+    *,
+    draws: int = SPREAD_DRAWS,
+    seed: int = 0,
+    unmeasured_only: bool = False,
+) -> dict[str, dict[str, float]]:
+    """How far the coverage of one frame is from the mean of all frames, for each pattern.
+
+    A frame's coverage depends on the draw of its points as well: `draws` is the standard deviation
+    between draws of the same frame, `frames` that between the means of frames, and `low` and `high`
+    contain nine of ten frames, each with one draw.
+    """
+    some_frames = subsample(frames, SPREAD_FRAMES)
+    rows: list[list[list[float]]] = [[] for _ in patterns]
+    for draw in range(draws):
+        found = predict(
+            fabric,
+            network,
+            some_frames,
+            patterns,
+            seed=seed + draw,
+            unmeasured_only=unmeasured_only,
+        )
+        for index, frame in enumerate(found):
+            for one, group in zip(frame, rows, strict=True):
+                if latent.is_valid(one.depth).any():
+                    group.append([share(len(some_frames), fabric)[index], _figures(one)[-1]])
+    tables = [gather_rows(fabric, torch.tensor(group).view(-1, 2)) for group in rows]
+    return {
+        points: _spread(table) for points, table in zip(patterns, tables, strict=True) if len(table)
+    }
+
+
+def _spread(table: Float[Tensor, "k 2"]) -> dict[str, float]:
+    """Spread of rows of frame and coverage."""
+    groups = [table[table[:, 0] == frame, 1] for frame in sorted(set(table[:, 0].tolist()))]
+    means = torch.stack([group.mean() for group in groups])
+    within = torch.stack([group.var(correction=min(1, len(group) - 1)) for group in groups])
+    low, high = table[:, 1].quantile(torch.tensor([0.05, 0.95]).to(table)).tolist()
+    return {
+        "draws": float(within.mean().sqrt()), "frames": float(means.std(correction=0)),
+        "low": low, "high": high,
+    }  # fmt: skip
 
 
 def _figures(one: Predicted) -> list[float]:

@@ -11,7 +11,10 @@ from deepbasis.options import options
 from deepbasis.train.config import Data, TrainConfig
 
 if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
     from deepbasis.data.sample import Frames
+    from deepbasis.model import Completer
 
 # With fewer frames nothing can be said about how scenes differ.
 FEWEST = 8
@@ -48,6 +51,9 @@ class Adapt:
     points: str | None = None
     """Points of each frame to learn from: 2000, 5%, ..., or sensor (default: those that the model
     was trained with)."""
+    familiarity_only: bool = False
+    """Learn only what kind of image the model knows, from the frames that it was trained on; all
+    else stays as it is."""
     out: Path = Path("adapted.safetensors")
     """Model file to write. With 9 validation frames or more, a conformal table for `deepbasis
     complete --calibration` is written beside it, as .json."""
@@ -69,6 +75,7 @@ class Adapt:
             from lightning_fabric import Fabric
 
             from deepbasis.calibrate.adapt import adapt, learn_conformal
+            from deepbasis.calibrate.familiarity import learn_familiarity
             from deepbasis.calibrate.measure import measure
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(
@@ -78,9 +85,13 @@ class Adapt:
 
         fabric = Fabric(accelerator="cuda" if torch.cuda.is_available() else "cpu", devices=1)
         network = model.to(fabric.device).network
+        if self.familiarity_only:
+            self._learn_familiarity(fabric, model, frames, val_frames)
+            return
         points = self.points or model.card.training.get("fit_points", TrainConfig().fit_points)
         before = measure(fabric, network, val_frames, MEASURED, unmeasured_only=True)
         found = adapt(network, frames, fabric, points)
+        found["familiarity"] = learn_familiarity(fabric, network, frames, val_frames)
         after = measure(fabric, network, val_frames, MEASURED, unmeasured_only=True)
         split = {"adapted": fingerprint(frames), "adapted_validation": fingerprint(val_frames)}
         found |= {"frames": len(frames), "before": before, "after": after}
@@ -94,8 +105,8 @@ class Adapt:
         print(f"model            {self.out}")
         if count < FEWEST_GROUPS:
             print(
-                f"conformal table  not written: of {count} validation frames, and {FEWEST_GROUPS} "
-                "are needed"
+                f"conformal table  not written: it needs {FEWEST_GROUPS} validation frames, and "
+                f"there are {count}"
             )
             return
         drawn = MEASURED[1:] if self.points is None else (self.points.rpartition("-")[2],)
@@ -103,12 +114,28 @@ class Adapt:
         learn_conformal(network, val_frames, fabric, drawn).save(file)
         print(f"conformal table  {file}, for `deepbasis complete --calibration`")
 
+    def _learn_familiarity(
+        self, fabric: "Fabric", model: "Completer", frames: "Frames", val_frames: "Frames"
+    ) -> None:
+        from deepbasis.calibrate.familiarity import FEWEST_FRAMES, learn_familiarity
+
+        found = learn_familiarity(fabric, model.network, frames, val_frames)
+        if not found:
+            raise ValueError(
+                f"{len(frames)} frames and {len(val_frames)} validation frames are too few for "
+                f"--familiarity-only; at least {FEWEST_FRAMES} and 1 are needed"
+            )
+        model.card = replace(model.card, metrics=model.card.metrics | {"familiarity": found})
+        model.save(self.out)
+        print(f"learned from     {found['frames']} frames")
+        print(f"model            {self.out}")
+
     def _count(self, frames: "Frames") -> int:
         count = len(frames) // 4 if self.val_frames is None else self.val_frames
         if len(frames) - count < FEWEST:
             raise ValueError(
-                f"{len(frames)} frames minus {count} validation frames are too few to learn from; "
-                f"at least {FEWEST} are needed, better 30 or more"
+                f"there are {len(frames) - count} frames to learn from, besides {count} for "
+                f"validation (--val-frames); at least {FEWEST} are needed, better 30 or more"
             )
         return count
 

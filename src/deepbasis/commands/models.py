@@ -20,8 +20,8 @@ class Bundled(NamedTuple):
 
 
 BUNDLED = (
-    Bundled("indoor", "rooms, 0.5 to 10 m", "NYU Depth V2", "0.066 m on NYU", "research only"),
-    Bundled("outdoor", "streets, 2 to 80 m", "KITTI", "1.083 m on KITTI", "no commercial use"),
+    Bundled("indoor", "rooms, 0.5 to 10 m", "NYU Depth V2", "0.065 m on NYU", "research only"),
+    Bundled("outdoor", "streets, 2 to 80 m", "KITTI", "1.065 m on KITTI", "no commercial use"),
     Bundled("open", "rooms", "rendered scenes", "0.091 m on NYU", "Apache-2.0"),
 )
 
@@ -29,7 +29,7 @@ BUNDLED = (
 @options
 @dataclass(frozen=True)
 class Models:
-    """List the bundled models, and the size of the networks that can be trained."""
+    """List the bundled models, and the size of the networks that `deepbasis train` makes."""
 
     size: tuple[int, int] = (240, 320)
     """Height and width of the image in pixels for which operations are counted."""

@@ -8,14 +8,17 @@ kilometres, are dropped, since organised clouds use them for "no return".
 
 import os
 import re
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
+from deepbasis.data.extras import need
 from deepbasis.data.files import atomic_write, find_file
-from deepbasis.data.formats import check_metres
+from deepbasis.data.formats import MOST_UNPACKED, check_metres
 from deepbasis.data.limits import check_count, read_text, reading
 from deepbasis.latent import LARGEST_DEPTH
 from deepbasis.shapes import Float, UInt8
@@ -30,7 +33,9 @@ PLY_ORDERS = {"ascii": "", "binary_little_endian": "<", "binary_big_endian": ">"
 LONGEST_LINE = 4096  # of a header; a binary file that is not a cloud may have no line breaks
 # Characters of a wrong line that a message shows.
 LONGEST_SHOWN = 60
-CLOUDS = (".ply", ".pcd", ".bin", ".xyz")
+# Between the columns of a table.
+SEPARATOR = r"\s*[,;]\s*|\s+"
+CLOUDS = (".ply", ".pcd", ".bin", ".xyz", ".las", ".laz")
 # Lines of a header, and numbers of a point.
 MOST_FIELDS = 10_000
 ROW_FIRST = ("v", "row", "y", "r")
@@ -54,24 +59,36 @@ def read_points(path: Path) -> Float[np.ndarray, "n columns"]:
     """
     rows: list[list[float]] = []
     text = read_text(find_file(path))
-    lines = [(i, re.split(r"\s*[,;\s]\s*", bare)) for i, bare in _bare_lines(text)]
-    if lines and not any(_is_number(word) for word in lines[0][1]):
-        _check_header(lines.pop(0)[1], path)
-    for number, words in lines:
+    lines = _bare_lines(text)
+    if lines and not any(map(_is_number, _split(lines[0][1]))):
+        _check_header(_split(lines.pop(0)[1]), path)
+    for number, line in lines:
+        words = _split(line)
+        if len({gap.strip() for gap in re.findall(SEPARATOR, line)}) > 1:
+            raise ValueError(
+                f"{path}, line {number}: {_show(line)} has more than one kind of separator; if "
+                "there are decimal commas, write decimal points instead"
+            )
         wanted = len(rows[0]) if rows else 4 if len(words) == 4 else 3
         if len(words) != wanted or not all(map(_is_number, words)):
             raise ValueError(
-                f"{path}, line {number}: {_show(words)} is not {wanted} numbers; "
+                f"{path}, line {number}: {_show(line)} is not {wanted} numbers; "
                 "each line is `u v depth` or `u v depth sigma`, the same in the whole file"
             )
         rows.append([float(word) for word in words])
     if not rows:
-        raise ValueError(f"{path} holds no point; each line is `u v depth` or `u v depth sigma`")
+        raise ValueError(
+            f"{path} contains no points; each line is `u v depth` or `u v depth sigma`"
+        )
     return np.array(rows)
 
 
 def read_cloud(path: Path) -> Float[np.ndarray, "n 3"]:
-    """Read a .ply, .pcd or .xyz point cloud, or a .bin file of KITTI: x, y, z in metres."""
+    """Read a .ply, .pcd, .xyz, .las or .laz point cloud, or a .bin file of KITTI: x, y, z in
+    metres.
+    """
+    if path.suffix.lower() in (".las", ".laz"):
+        return _read_las(path)
     headers = {".ply": _ply_table, ".pcd": _pcd_table, ".bin": _bin_table, ".xyz": _xyz_table}
     if path.suffix.lower() not in headers:
         raise ValueError(f"{path} is not a supported point cloud; convert it to .ply or .pcd")
@@ -81,6 +98,50 @@ def read_cloud(path: Path) -> Float[np.ndarray, "n 3"]:
         xyz = _read_table(file, table)
     check_metres(np.linalg.norm(xyz, axis=1), path)
     return xyz
+
+
+def _read_las(path: Path) -> Float[np.ndarray, "n 3"]:
+    """A cloud that laspy reads; it may be far from 0, on a map, so its unit is not checked."""
+    laspy = need("laspy", "las", f"reading {path.suffix.lower()} files")
+    with reading(path, "a LAS point cloud"):
+        _check_las(find_file(path))
+        cloud = laspy.read(path)
+        xyz = np.stack([np.asarray(axis, np.float64) for axis in (cloud.x, cloud.y, cloud.z)], 1)
+        finite = xyz[(np.abs(xyz) < LARGEST_DEPTH).all(1)]
+        if not len(finite):
+            raise ValueError("it is an empty point cloud")
+        return finite
+
+
+def _check_las(path: Path) -> None:
+    """Refuse a header that claims more than the file holds; laspy would read on and on."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        header = file.read(375).ljust(375, b"\0")
+    start, records = struct.unpack_from("<II", header, 96)
+    length, points = struct.unpack_from("<HI", header, 105)
+    extended, many = struct.unpack_from("<IQ", header, 243)
+    if header[25] >= 4:  # minor version
+        records, points = records + extended, max(points, many)
+    check_count(3 * points, path, "numbers")
+    if start > size or 54 * records > size or points * length > MOST_UNPACKED * size:
+        raise ValueError(
+            f"it claims {points} points and {records} records from byte {start}, more than its "
+            f"{size} bytes hold"
+        )
+    if header[104] & 0x80:  # compressed: the points begin with where the table of chunks is
+        with path.open("rb") as file:
+            file.seek(start)
+            (table,) = struct.unpack("<q", file.read(8))
+            if table == -1:  # of a file that was streamed, at its end
+                file.seek(-8, os.SEEK_END)
+                (table,) = struct.unpack("<q", file.read(8))
+            if not start <= table <= size - 8:
+                raise ValueError(f"its table of chunks is said to be at byte {table} of {size}")
+            file.seek(table)
+            _, chunks = struct.unpack("<II", file.read(8))
+            if chunks > size:
+                raise ValueError(f"it claims {chunks} chunks, more than its {size} bytes hold")
 
 
 def write_ply(
@@ -116,6 +177,17 @@ def write_ply(
         file.write(points.tobytes())
 
 
+def to_xyz(
+    depth: Float[np.ndarray, "h w"], camera: Float[Tensor, "3 3"]
+) -> tuple[Float[np.ndarray, "n 3"], tuple[np.ndarray, np.ndarray]]:
+    """Every pixel as a point in the camera's frame, and its row and column."""
+    (fx, _, cx), (_, fy, cy), _ = camera.tolist()
+    row, column = np.nonzero(np.isfinite(depth))
+    z = depth[row, column].astype(np.float64)
+    xyz = np.stack([(column - cx) / fx * z, (row - cy) / fy * z, z], 1)
+    return xyz.astype(np.float32), (row, column)
+
+
 def _ply_table(file: BinaryIO) -> _Table:
     """Read a PLY header, up to the first byte after it."""
     lines = _header(file, "end_header")
@@ -143,7 +215,7 @@ def _ply_elements(lines: list[list[str]]) -> list[tuple[str, int, list[tuple[str
         elif words[0] == "property":
             kind = "list" if words[1] == "list" else PLY_TYPES.get(words[1])
             if kind is None or not elements:
-                raise ValueError(f"the header line {_show(words)} is not valid")
+                raise ValueError(f"the header line {_show(' '.join(words))} is not valid")
             elements[-1][2].append((words[-1], kind))
     return elements
 
@@ -241,9 +313,13 @@ def _bare_lines(text: str) -> list[tuple[int, str]]:
     return [(i, line) for i, line in bare if line]
 
 
-def _show(words: list[str]) -> str:
+def _split(line: str) -> list[str]:
+    return re.split(SEPARATOR, line)
+
+
+def _show(line: str) -> str:
     """A line for a message, cut if it is long."""
-    return repr(" ".join(words)[:LONGEST_SHOWN])
+    return repr(line[:LONGEST_SHOWN])
 
 
 def _is_number(word: str) -> bool:
@@ -262,6 +338,6 @@ def _check_header(words: list[str], path: Path) -> None:
         )
     if words[0].lower() in ROW_FIRST:
         raise ValueError(
-            f"{path} has the row first, by its header {_show(words)}; the order is u "
+            f"{path} has the row first, by its header {_show(' '.join(words))}; the order is u "
             "(column), v (row), depth: swap the first two"
         )

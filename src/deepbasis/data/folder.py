@@ -14,6 +14,7 @@ from deepbasis.data.formats import DEPTHS, read_depth, to_sample
 from deepbasis.data.images import read_image
 from deepbasis.data.limits import read_text
 from deepbasis.data.sample import Sample, make_intrinsics
+from deepbasis.points import check_pose
 from deepbasis.shapes import Float
 
 
@@ -109,7 +110,10 @@ def read_intrinsics(path: Path) -> Float[Tensor, "3 3"]:
         raise ValueError(f"{path} has no {missing}; give fx, fy, cx and cy in pixels") from None
     except (ValueError, TypeError, RecursionError) as error:
         reason = str(error)[:100]
-        raise ValueError(f"{path} does not hold the numbers of a camera ({reason})") from error
+        raise ValueError(
+            f"{path} does not hold the numbers of a camera ({reason}); write `fx fy cx cy` or a "
+            "3x3 matrix to a .txt or .json file"
+        ) from error
     if len(numbers) == 4:
         return _check_camera(make_intrinsics(*numbers), path)
     if len(numbers) == 9:
@@ -133,18 +137,7 @@ def read_extrinsics(path: Path) -> Float[Tensor, "4 4"]:
         raise ValueError(f"{path} holds {len(numbers)} numbers; a pose is 3x4 or 4x4 of them")
     pose = torch.eye(4, dtype=torch.float64)
     pose[:3] = torch.from_numpy(numbers[:12]).view(3, 4)
-    rotation = pose[:3, :3]
-    product = rotation @ rotation.mT
-    if (
-        not pose.isfinite().all()
-        or not torch.allclose(product, torch.eye(3).double(), atol=1e-3)
-        or rotation.det() < 0
-    ):
-        raise ValueError(
-            f"{path} is not a valid pose: its first three columns are not a rotation, "
-            f"{rotation.tolist()}"
-        )
-    return pose
+    return check_pose(pose, str(path))
 
 
 def _check_camera(matrix: Float[Tensor, "3 3"], path: Path) -> Float[Tensor, "3 3"]:

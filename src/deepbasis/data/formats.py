@@ -8,15 +8,17 @@ width], and 0 means no measurement, which files store as 0, NaN or infinity.
     .npy .npz         float metres, or integers with a scale; an .npz holds one array or `depth`
     .pfm              float metres, rows from bottom to top
 
-OpenEXR is not supported: few sensors write it, and reading it needs another compiled library.
+OpenEXR is written without compression, but not read: few sensors write it.
 """
 
 import io
 import math
 import re
+import struct
 import threading
 import warnings
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
@@ -46,6 +48,10 @@ MOST_UNPACKED = 4096
 _OPENING = threading.Lock()
 
 
+class MissingOption(ValueError):
+    """What a file means is not known, and an option of the command says it for all files."""
+
+
 def write_image(path: Path, image: UInt8[np.ndarray, "h w 3"]) -> None:
     """Write an RGB image as .png or .jpg."""
     kinds = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
@@ -64,9 +70,9 @@ def read_depth(path: Path, scale: float | None = None) -> Float[np.ndarray, "h w
     """
     raw = _read_raw(path)
     if np.issubdtype(raw.dtype, np.integer) and scale is None:
-        raise ValueError(
+        raise MissingOption(
             f"{path} holds integers, and the file does not say their unit: {_readings(raw)}; "
-            "pass the right one (--depth-scale)"
+            "pass the right one (--depth-scale), or write it to scale.txt in the folder above"
         )
     depth = _to_metres(raw, 1.0 if scale is None else scale, path)
     check_metres(depth[depth > 0], path)
@@ -151,6 +157,33 @@ def write_pfm(path: Path, values: Float[np.ndarray, "h w"]) -> None:
         file.write(values[::-1].astype("<f4").tobytes())
 
 
+def write_exr(path: Path, channels: Mapping[str, Float[np.ndarray, "h w"]]) -> None:
+    """Write an OpenEXR image of float32 channels, by name, without compression."""
+    maps = {name: np.ascontiguousarray(channels[name], "<f4") for name in sorted(channels)}
+    height, width = next(iter(maps.values())).shape
+    # Type 2 is float32; then four reserved bytes, and the sampling along x and y.
+    listed = b"".join(name.encode() + b"\0" + struct.pack("<iiii", 2, 0, 1, 1) for name in maps)
+    window = struct.pack("<iiii", 0, 0, width - 1, height - 1)
+    header = struct.pack("<ii", 20000630, 2)
+    for name, kind, value in (
+        ("channels", "chlist", listed + b"\0"), ("compression", "compression", b"\0"),
+        ("dataWindow", "box2i", window), ("displayWindow", "box2i", window),
+        ("lineOrder", "lineOrder", b"\0"), ("pixelAspectRatio", "float", struct.pack("<f", 1)),
+        ("screenWindowCenter", "v2f", struct.pack("<ff", 0, 0)),
+        ("screenWindowWidth", "float", struct.pack("<f", 1)),
+    ):  # fmt: skip
+        header += f"{name}\0{kind}\0".encode() + struct.pack("<i", len(value)) + value
+    header += b"\0"
+    size = 4 * width * len(maps)
+    first = len(header) + 8 * height
+    with atomic_write(path) as file:
+        file.write(header)
+        file.write((first + (size + 8) * np.arange(height, dtype="<u8")).astype("<u8").tobytes())
+        for row in range(height):
+            file.write(struct.pack("<ii", row, size))
+            file.write(b"".join(values[row].tobytes() for values in maps.values()))
+
+
 def check_metres(distance: Float[np.ndarray, " n"], path: Path) -> None:
     """Refuse distances that look like millimetres: half of them are beyond 200 m."""
     middle = float(np.median(distance)) if distance.size else 0.0
@@ -185,12 +218,19 @@ def to_sample(
 
 def open_picture(path: Path) -> Image.Image:
     """A picture as Pillow reads it."""
-    find_file(path)
-    with reading(path, "a picture"), warnings.catch_warnings():
+    with find_file(path).open("rb") as file:
+        return decode_picture(file, path)
+
+
+def decode_picture(file: IO[bytes] | io.BytesIO, name: Path) -> Image.Image:
+    """The picture in an open file, or in a part of one that `name` tells messages of."""
+    with reading(name, "a picture"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about damaged tags, which are not used
-        with _open_without_limit(path) as picture:
-            check_count(picture.size[0] * picture.size[1], path, "pixels")
-            _check_picture(picture, path.stat().st_size)
+        size = file.seek(0, io.SEEK_END)
+        file.seek(0)
+        with _open_without_limit(file) as picture:
+            check_count(picture.size[0] * picture.size[1], name, "pixels")
+            _check_picture(picture, size)
             picture.load()
             return picture
 
@@ -207,12 +247,12 @@ def _check_picture(picture: Image.Image, size: int) -> None:
         )
 
 
-def _open_without_limit(path: Path) -> Image.Image:
+def _open_without_limit(file: IO[bytes] | io.BytesIO) -> Image.Image:
     """Read the header of a picture; our limit, which can be raised, takes the place of Pillow's."""
     with _OPENING:
         limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
         try:
-            return Image.open(path)
+            return Image.open(file)
         finally:
             Image.MAX_IMAGE_PIXELS = limit
 
@@ -220,7 +260,7 @@ def _open_without_limit(path: Path) -> Image.Image:
 def _read_raw(path: Path) -> np.ndarray:
     suffix = path.suffix.lower()
     if suffix not in DEPTHS:
-        hint = "convert it to .npy or .pfm" if suffix == ".exr" else "see `deepbasis.data.formats`"
+        hint = "convert it to .npy or .pfm" if suffix == ".exr" else f"use {', '.join(DEPTHS)}"
         raise ValueError(f"{path}: {suffix or 'no suffix'} is not a supported depth format; {hint}")
     if suffix == ".pfm":
         return read_pfm(path)

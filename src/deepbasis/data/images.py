@@ -11,12 +11,13 @@ without the most extreme 0.1 % on either side, becomes 0 to 255. What is ambiguo
 16-bit grey that looks like a depth map.
 """
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import ExifTags, Image
 from torch import Tensor
 
 from deepbasis.data.formats import open_picture
@@ -25,7 +26,8 @@ from deepbasis.shapes import UInt8
 ImageLike = str | Path | Image.Image | np.ndarray | Tensor
 CHANNELS = (1, 3, 4)
 # Files of depth and points, which are easily passed in the wrong place.
-NOT_PICTURES = (".npy", ".npz", ".pfm", ".csv", ".txt", ".ply", ".pcd", ".bin", ".xyz")
+NOT_PICTURES = (".npy", ".npz", ".pfm", ".csv", ".txt", ".ply", ".pcd", ".bin", ".xyz", ".las",
+                ".laz")  # fmt: skip
 # Range of 16-bit grey values that becomes 0 to 255, in per cent of the pixels.
 GREY_RANGE = (0.1, 99.9)
 # A 16-bit grey image is a depth map if this share of its pixels is exactly 0, for no measurement,
@@ -76,12 +78,25 @@ def read_image(path: Path) -> UInt8[np.ndarray, "h w 3"]:
 
 
 def _open(path: Path) -> Image.Image:
+    """Open a picture; a warning if it would be shown turned."""
     if path.suffix.lower() in NOT_PICTURES:
         raise ValueError(
             f"{path} is not a picture: {path.suffix} files hold depth or points; pass the photo as "
             "the image, and this file as its points"
         )
-    return open_picture(path)
+    picture = open_picture(path)
+    try:
+        turned = picture.getexif().get(ExifTags.Base.Orientation, 1)
+    except Exception:  # a damaged tag, whatever Pillow makes of it
+        turned = 1
+    if turned != 1:
+        warnings.warn(
+            f"{path} has a rotation tag (EXIF orientation {turned}), which is not applied: the "
+            f"image is used as it is stored, {picture.height} x {picture.width} pixels (height x "
+            "width); rotate it upright first, and make sure that the points match",
+            stacklevel=2,
+        )
+    return picture
 
 
 def _to_array(image: Any) -> np.ndarray:

@@ -47,7 +47,7 @@ def reading(path: Path, kind: str) -> Iterator[None]:
         if reason.startswith(str(path)):
             raise ValueError(reason) from error
         if not isinstance(error, ValueError | OSError):
-            reason = f"it is damaged ({reason})"
+            reason = f"it is damaged or of another kind ({reason})"
         raise ValueError(f"{path} cannot be read as {kind}: {reason}") from error
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Samples: frames as training and evaluation use them, and the paper's augmentation."""
 
+import math
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -181,18 +183,45 @@ def zoom(sample: Sample, most: float, generator: torch.Generator) -> Sample:
     )
 
 
-def augment(
-    sample: Sample,
-    generator: torch.Generator,
-    strength: float = COLOUR_JITTER,
-    most_zoom: float = 0.0,
-) -> Sample:
-    """A flip with probability 0.5, a colour jitter and a zoom; by default as in the paper."""
+def vary_camera(sample: Sample, strength: float, generator: torch.Generator) -> Sample:
+    """Show the frame as another camera might: other gamma, white balance, sharpness and noise.
+
+    At a strength of 1, gamma varies from 0.6 to 1.6, the gain of each colour by 20 %, half of the
+    images are blurred, and the noise has a standard deviation of up to 5 % of white.
+    """
+    gamma, blur, noise, *gains = (2 * torch.rand(6, generator=generator) - 1).tolist()
+    image = (sample.image.float() / 255) ** math.exp(0.5 * strength * gamma)
+    image = image * (1 + 0.2 * strength * torch.tensor(gains))[:, None, None]
+    if blur > 0:
+        padded = F.pad(image[None], (1, 1, 1, 1), mode="replicate")
+        image = image.lerp(F.avg_pool2d(padded, 3, stride=1)[0], min(blur * strength, 1.0))
+    std = 0.05 * strength * max(noise, 0.0)
+    image = image + std * torch.randn(image.shape, generator=generator)
+    return sample._replace(image=(255 * image).round().clamp(0, 255).to(torch.uint8))
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """How frames vary in training; by default as in the paper."""
+
+    jitter: float = COLOUR_JITTER
+    zoom: float = 0.0
+    camera: float = 0.0
+    """Strength of `vary_camera`."""
+
+
+PAPER = Augmentation()
+
+
+def augment(sample: Sample, generator: torch.Generator, how: Augmentation = PAPER) -> Sample:
+    """A flip with probability 0.5, a zoom and other colours."""
     if torch.rand((), generator=generator) < FLIP_PROBABILITY:
         sample = flip(sample)
-    if most_zoom:
-        sample = zoom(sample, most_zoom, generator)
-    return jitter(sample, strength, generator)
+    if how.zoom:
+        sample = zoom(sample, how.zoom, generator)
+    if how.camera:
+        sample = vary_camera(sample, how.camera, generator)
+    return jitter(sample, how.jitter, generator)
 
 
 def seeded(seed: int, *numbers: int) -> torch.Generator:

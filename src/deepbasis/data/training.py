@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor
 from torch.utils.data import default_collate
 
-from deepbasis.data.sample import COLOUR_JITTER, Frames, Sample, augment, seeded
+from deepbasis.data.sample import PAPER, Augmentation, Frames, Sample, augment, seeded
 from deepbasis.latent import is_valid
 from deepbasis.patterns import Depth, FeaturePoints, Grid, Lidar, Pattern, Uniform, parse
 from deepbasis.shapes import Float, UInt8
@@ -121,22 +121,21 @@ class TrainingSet:
         frames: any reader.
         points: of the fit; see `parse_points`.
         seed, epoch: of the random draws.
-        jitter, zoom: see `augment`.
+        augmentation: flips, zooms and colours.
     """
 
     frames: Frames
     points: str
     seed: int = 0
     epoch: int = 0
-    jitter: float = COLOUR_JITTER
-    zoom: float = 0.0
+    augmentation: Augmentation = PAPER
 
     def __len__(self) -> int:
         return len(self.frames)
 
     def __getitem__(self, index: int) -> Item:
         generator = seeded(self.seed, self.epoch, index)
-        sample = augment(self.frames[index], generator, self.jitter, self.zoom)
+        sample = augment(self.frames[index], generator, self.augmentation)
         sparse = choose_points(sample, self.points, generator)
         measured = AnySensor()(sample.depth, sample.image, sample.intrinsics, generator)
         return Item(sample.name, sample.image, sample.depth, sparse, measured)

@@ -17,7 +17,7 @@ from deepbasis.fit import correlated
 from deepbasis.fit.calibration import match_nees, nees
 from deepbasis.fit.evidence import evidence
 from deepbasis.fit.kernel import Kernel
-from deepbasis.fit.kernel_search import Frame, learn_kernel, log_likelihood, search_kernel
+from deepbasis.fit.kernel_search import FramePoints, learn_kernel, log_likelihood, search_kernel
 from deepbasis.fit.linear import (
     JitterWarning,
     Posterior,
@@ -26,12 +26,12 @@ from deepbasis.fit.linear import (
     posterior_mean,
     posterior_moments,
 )
-from deepbasis.fit.prior import Gamma, Hyperprior, Prior, WeightSample, fit_gamma
+from deepbasis.fit.prior import Gamma, Hyperprior, Prior, WeightSample, Widening, fit_gamma
 from deepbasis.fit.transfer import Adapted, Strength, adapt_prior
 
 __all__ = [
     "Adapted",
-    "Frame",
+    "FramePoints",
     "Gamma",
     "Hyperprior",
     "JitterWarning",
@@ -40,6 +40,7 @@ __all__ = [
     "Prior",
     "Strength",
     "WeightSample",
+    "Widening",
     "adapt_prior",
     "correlated",
     "evidence",

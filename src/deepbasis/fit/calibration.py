@@ -12,6 +12,8 @@ from deepbasis.shapes import Float
 # Factors lie within e^-10 ... e^10: a term that explains nothing is negligible there, and a loss
 # without a minimum still gives a result.
 LOG_BOUND = 10.0
+# Beforehand both factors are 1, as if this many frames had said so.
+PRIOR_FRAMES = 1.0
 
 
 def nees(error: Float[Tensor, "*n"], var: Float[Tensor, "*n"]) -> Float[Tensor, ""]:
@@ -25,12 +27,20 @@ def nees(error: Float[Tensor, "*n"], var: Float[Tensor, "*n"]) -> Float[Tensor, 
     return _finite((error.square() / var).mean())
 
 
-def match_nees(groups: Sequence[tuple[Tensor, Tensor, Tensor]]) -> tuple[float, float]:
+def match_nees(
+    groups: Sequence[tuple[Tensor, Tensor, Tensor]], frames: float
+) -> tuple[float, float]:
     """Factors (c1, c2) for which the NEES of c1 noise_var + c2 model_var is near 1 in each group of
     (error, noise_var, model_var): the sum of its squared logarithms is minimal.
 
     A group is one number of points. All groups have equal weight, whatever the size of their
-    errors.
+    errors. Which of the two factors explains an error is badly determined by few frames, and one
+    of them would then vanish; so ln c1 and ln c2 have a normal prior around 0. Its variance is that
+    of ln NEES between frames, so that it counts as `PRIOR_FRAMES` frames.
+
+    Args:
+        groups: some pixels of frames.
+        frames: how many frames they are from; pixels of one frame have correlated errors.
     """
     from scipy.optimize import minimize  # only training needs it
 
@@ -40,7 +50,8 @@ def match_nees(groups: Sequence[tuple[Tensor, Tensor, Tensor]]) -> tuple[float, 
     def loss(log_c: Any) -> float:
         c1, c2 = torch.tensor(log_c).exp().tolist()
         logs = [nees(error, c1 * noise + c2 * model).log() for error, noise, model in groups]
-        return float(torch.stack(logs).double().square().sum())
+        prior = PRIOR_FRAMES / frames * sum(x * x for x in log_c)
+        return float(torch.stack(logs).double().square().sum()) + float(prior)
 
     result = minimize(loss, [0.0, 0.0], method="Nelder-Mead", bounds=[(-LOG_BOUND, LOG_BOUND)] * 2)
     c1, c2 = torch.tensor(result.x).exp().tolist()

@@ -15,6 +15,11 @@ first line is Vecchia's approximation (Datta et al., Journal of the American Sta
 Where errors differ in size, delta = s delta' with an amplitude s at every place: divided by s, the
 model is the one above, with phi / s and z / s for phi and z, and weights times s^2. All functions
 take points that were divided by their amplitude; only `Field` knows the amplitude of the pixels.
+
+Depth has edges, which a Gaussian process does not know: between points of two surfaces a smooth
+kernel overshoots, up to ten times the depth of both. So the correction b' (z_S - Phi_S m) of a
+pixel is kept between the smallest and the largest residual of its neighbours, and 0, unless
+`bounded` is False. Variances stay those of the linear predictor.
 """
 
 from collections.abc import Callable, Sequence
@@ -143,6 +148,8 @@ def predict_at(
     near: Int[Tensor, "p k"],
     weights: tuple[Float[Tensor, "m"], Float[Tensor, "m m"], Float[Tensor, ""]],
     at: tuple[Float[Tensor, "p f"], Float[Tensor, "p m"], Float[Tensor, "p"]],
+    *,
+    bounded: bool = True,
 ) -> tuple[Float[Tensor, "p"], Float[Tensor, "p"]]:
     """Mean and variance, in float64, at some places with given neighbours. Differentiable.
 
@@ -155,11 +162,14 @@ def predict_at(
     mean, root, beta = weights
     places, noise = _scaled(kernel, x, points.weight, near.shape[1])
     b, left = condition(kernel, kernel.scale(at[0])[:, None], places[near], noise[near])
-    values = F.pad(torch.cat([points.phi, points.z[:, None]], -1), (0, 0, 0, near.shape[1]))
+    residual = points.z - points.phi @ mean
+    values = F.pad(torch.cat([residual[:, None], points.phi], -1), (0, 0, 0, near.shape[1]))
     known = combine(near, b[:, 0], values)
-    rest = at[1].double() - known[:, :-1]
+    correction = bound(known[:, 0], near, values[:, 0]) if bounded else known[:, 0]
+    phi = at[1].double()
     noise_var = (left[:, 0].double() + kernel.nugget / at[2].double()) / beta
-    return known[:, -1] + rest @ mean, noise_var + (rest @ root).square().sum(-1)
+    model_var = ((phi - known[:, 1:]) @ root).square().sum(-1)
+    return phi @ mean + correction, noise_var + model_var
 
 
 class Conditional(NamedTuple):
@@ -250,7 +260,12 @@ class Field:
         column = torch.arange(right * side, device=device).clamp(max=width - 1)
         maps = [x.to(self.places)[None] / width for x in torch.meshgrid(row, column, indexing="ij")]
         if self.guide is not None:
-            maps.append(self.guide.index_select(1, row).index_select(2, column))
+            guide = self.guide[:, first : first + down * side]
+            if len(column) > width:
+                guide = guide.index_select(2, column)
+            if guide.shape[1] < len(row):
+                guide = guide.index_select(1, row - first)
+            maps.append(guide)
         blocks = torch.cat(maps).view(-1, down, side, right, side).permute(1, 3, 2, 4, 0)
         return self.kernel.scale(blocks.reshape(down * right, side * side, -1))
 
@@ -261,6 +276,8 @@ def predict(
     phi: Float[Tensor, "b n m"],
     z: Float[Tensor, "b n"],
     rows: Callable[[int, int], Float[Tensor, "b m p"]],
+    *,
+    bounded: bool = True,
 ) -> tuple[Float[Tensor, "b p"], Float[Tensor, "b p"], Float[Tensor, "b p"]]:
     """Latent mean, model variance and ratio d of every pixel; the noise variance is d / beta.
 
@@ -272,6 +289,7 @@ def predict(
         phi: bases at the points, divided by their amplitude.
         z: log depth of the points, divided likewise.
         rows: returns the bases of the rows from `start` up to, but not including, `stop`.
+        bounded: keep corrections within the residuals of the neighbours; False is linear kriging.
     """
     onto = torch.cat([post.mean[..., None], post.root], -1).to(phi.dtype)
     known = phi @ onto
@@ -287,7 +305,12 @@ def predict(
         images = []
         for i, field in enumerate(fields):
             near, b, variance_ratio = field.rows(start, stop)
-            out = (bases[i].mT @ onto[i]).sub_(combine(near, b, known[i]))
+            correction = combine(near, b, known[i])
+            if bounded:
+                s = None if field.amplitude is None else field.amplitude[0, start:stop].flatten()
+                first = bound(correction[:, 0], near, known[i, :, 0], s)
+                correction = torch.cat([first[:, None], correction[:, 1:]], -1)
+            out = (bases[i].mT @ onto[i]).sub_(correction)
             images.append(
                 torch.stack([out[:, 0], vector_norm(out[:, 1:], dim=-1).square(), variance_ratio])
             )
@@ -301,6 +324,20 @@ def combine(
 ) -> Float[Tensor, "p c"]:
     """Sum of b_j values_j over each place's neighbours."""
     return F.embedding_bag(near, values, per_sample_weights=b.to(values.dtype), mode="sum")
+
+
+def bound(
+    correction: Float[Tensor, "p"],
+    near: Int[Tensor, "p k"],
+    residual: Float[Tensor, "n"],
+    s: Float[Tensor, "p"] | None = None,
+) -> Float[Tensor, "p"]:
+    """Corrections kept between the residuals of their neighbours, and 0; all times s."""
+    around = residual[near]
+    low, high = around.amin(-1).clamp(max=0), around.amax(-1).clamp(min=0)
+    if s is not None:
+        low, high = s * low, s * high
+    return correction.clamp(low, high)
 
 
 def _scaled(

@@ -19,6 +19,8 @@ from deepbasis.shapes import Float
 # Smallest noise of a point, relative to 1 / beta: above the rounding of float32 correlations, so
 # that their matrix can be factored even if points coincide.
 LEAST_NOISE = 1e-5
+# The rough part of a kernel has a length shorter by this factor.
+ROUGHER = 4.0
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,9 @@ class Kernel:
     """Variance of the uncorrelated part, relative to that of the correlated part."""
     smoothness: float = 0.5
     """Of the Matern kernel: 0.5 is the exponential kernel, 1.5 is once differentiable."""
+    rough: float | Tensor = 0.0
+    """Share of a second part, an exponential kernel of a quarter of the length. A smooth kernel
+    alone expects too little of neighbouring pixels, some of which lie on either side of an edge."""
 
     def __post_init__(self) -> None:
         sizes = (self.length, self.nugget)
@@ -46,6 +51,8 @@ class Kernel:
             )
         if self.smoothness not in (0.5, 1.5):
             raise ValueError(f"`smoothness` is {self.smoothness}; choose 0.5 or 1.5")
+        if not 0 <= self.rough <= 1:
+            raise ValueError(f"`rough` is {self.rough}; it is a share between 0 and 1")
 
     def scale(self, x: Float[Tensor, "*n f"]) -> Float[Tensor, "*n f"]:
         """Places in units of the length, so that Euclidean distances apply."""
@@ -62,9 +69,22 @@ class Kernel:
 
     def at_distance(self, distance: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
         """Correlation of the errors at scaled places this far apart; overwrites `distance`."""
+        if isinstance(self.rough, float) and self.rough == 0:
+            return self._smooth(distance)
+        rough = (-ROUGHER * distance).exp()
+        smooth = self._smooth(distance)
+        if isinstance(self.rough, Tensor) or smooth.requires_grad:
+            return (1 - self.rough) * smooth + self.rough * rough
+        return smooth.lerp_(rough, self.rough)
+
+    def _smooth(self, distance: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
         if self.smoothness == 0.5:
             return distance.neg_().exp_()
-        return (1 + math.sqrt(3) * distance) * (-math.sqrt(3) * distance).exp()
+        if distance.requires_grad:
+            return (1 + math.sqrt(3) * distance) * (-math.sqrt(3) * distance).exp()
+        minus = distance.mul_(-math.sqrt(3))
+        decay = minus.exp()
+        return decay.addcmul_(minus, decay, value=-1)  # (1 - minus) exp(minus)
 
     def noise(self, weight: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
         """Noise variance of points, relative to 1 / beta."""

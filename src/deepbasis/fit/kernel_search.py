@@ -23,19 +23,24 @@ from deepbasis.fit.prior import Prior
 from deepbasis.shapes import Float, Int
 
 # Bounds of the search: from a pixel to many images, and from no noise to nothing but noise.
-BOUNDS = {"length": (1e-3, 30.0), "colour": (1e-3, 30.0), "nugget": (1e-4, 30.0)}
+BOUNDS = {
+    "length": (1e-3, 30.0),
+    "colour": (1e-3, 30.0),
+    "nugget": (1e-4, 30.0),
+    "rough": (1e-3, 0.5),
+}
 # First step of the search, in natural logarithms.
 FIRST_STEP = 0.5
 
 
-class Frame(NamedTuple):
+class FramePoints(NamedTuple):
     """The points of one image: places, bases, log depth and weights."""
 
     x: Float[Tensor, "n f"]
     phi: Float[Tensor, "n m"]
     z: Float[Tensor, "n"]
     weight: Float[Tensor, "n"] | None = None
-    pixels: "Frame | None" = None
+    pixels: "FramePoints | None" = None
     """Other places of the image, whose depth is known but not used by the fit."""
 
 
@@ -45,12 +50,12 @@ class _Prepared(NamedTuple):
     x: Float[Tensor, "n f"]
     points: FitPoints
     near: Int[Tensor, "n k"]
-    pixels: Frame | None
+    pixels: FramePoints | None
     near_pixels: Int[Tensor, "p k"]
 
 
 def log_likelihood(
-    kernel: Kernel, frame: Frame, prior: Prior, *, k: int = NEIGHBOURS, **options: Any
+    kernel: Kernel, frame: FramePoints, prior: Prior, *, k: int = NEIGHBOURS, **options: Any
 ) -> float:
     """Log density of a frame's points, at the precisions that `fit.evidence` finds.
 
@@ -60,7 +65,7 @@ def log_likelihood(
 
 
 def learn_kernel(
-    frames: Sequence[Frame],
+    frames: Sequence[FramePoints],
     prior: Prior,
     start: Kernel | None = None,
     *,
@@ -72,14 +77,14 @@ def learn_kernel(
     largest likelihood per point. All frames have equal weight, so pass frames at all relevant
     numbers of points.
 
-    Its smoothness is that of `start`, and so is `colour` if places have no features.
+    Its smoothness is that of `start`; so is `colour` if places have no features, and `rough` if 0.
     `options` are those of `fit.evidence`.
     """
     return search_kernel(frames, prior, start, k=k, evaluations=evaluations, **options)[0]
 
 
 def search_kernel(
-    frames: Sequence[Frame],
+    frames: Sequence[FramePoints],
     prior: Prior,
     start: Kernel | None = None,
     *,
@@ -95,11 +100,14 @@ def search_kernel(
     if not prepared:
         raise ValueError("no frame has a point, so there is no kernel to learn")
     coloured = any(one.x.shape[1] > 2 for one in prepared)
-    names = [name for name in BOUNDS if name != "colour" or coloured]
+    fixed = {"colour": not coloured, "rough": kernel.rough == 0}
+    names = [name for name in BOUNDS if not fixed.get(name)]
 
     def mean_loss(logs: Any) -> float:
         tried = replace(kernel, **{n: math.exp(v) for n, v in zip(names, logs, strict=True)})
-        return sum(_loss(tried, one, prior, options) for one in prepared) / len(prepared)
+        found = [_judge(tried, one, prior, options) for one in prepared]
+        size, nats = (sum(part) / len(found) for part in zip(*found, strict=True))
+        return (math.log(size) if size else 0.0) + nats
 
     bounds = [[math.log(bound) for bound in BOUNDS[name]] for name in names]
     first = [
@@ -117,7 +125,7 @@ def search_kernel(
     return replace(kernel, **best), float(found.fun)
 
 
-def _prepare(frame: Frame, k: int) -> _Prepared:
+def _prepare(frame: FramePoints, k: int) -> _Prepared:
     points = check_points(frame.phi, frame.z, frame.weight)
     used = points.weight > 0
     kept = FitPoints(points.phi[used], points.z[used], points.weight[used])
@@ -127,11 +135,16 @@ def _prepare(frame: Frame, k: int) -> _Prepared:
     return _Prepared(x, kept, earlier(x[:, :2], k), pixels, near)
 
 
-def _loss(kernel: Kernel, prepared: _Prepared, prior: Prior, options: dict[str, Any]) -> float:
-    """Mean negative log density of a frame's pixels, or of its points if it has none."""
+def _judge(
+    kernel: Kernel, prepared: _Prepared, prior: Prior, options: dict[str, Any]
+) -> tuple[float, float]:
+    """Size of the errors of a frame's pixels in units of their std, and nats besides its log.
+
+    A frame without pixels has the negative log density of its points, and no size.
+    """
     if prepared.pixels is None:
-        return -_log_likelihood(kernel, prepared, prior, options) / len(prepared.x)
-    return _pixel_loss(kernel, prepared, prepared.pixels, prior, options)
+        return 0.0, -_log_likelihood(kernel, prepared, prior, options) / len(prepared.x)
+    return _judge_pixels(kernel, prepared, prepared.pixels, prior, options)
 
 
 @torch.no_grad()
@@ -144,13 +157,15 @@ def _log_likelihood(
 
 
 @torch.no_grad()
-def _pixel_loss(
-    kernel: Kernel, prepared: _Prepared, pixels: Frame, prior: Prior, options: dict[str, Any]
-) -> float:
-    """Mean negative log density of a Laplace whose variance is the fit's times the optimal factor.
+def _judge_pixels(
+    kernel: Kernel, prepared: _Prepared, pixels: FramePoints, prior: Prior, options: dict[str, Any]
+) -> tuple[float, float]:
+    """Mean |error| / std, and the rest of the mean negative log density of a Laplace whose variance
+    is the fit's times a factor, the optimal one for all frames together.
 
-    So the size of the errors matters, and whether the variance is large where they are; its overall
-    scale is left to calibration. The loss is linear in the size of an outlier.
+    So the size of the errors matters, and whether the variance is large where they are, in all
+    frames and for all patterns of points; its overall scale is left to calibration. The loss
+    grows by the logarithm of an outlier.
     """
     innovations = whiten_at(kernel, *prepared[:3])
     post = evidence(innovations.phi, innovations.z, prior, innovations.weight, **options)
@@ -161,4 +176,4 @@ def _pixel_loss(
         (pixels.x, pixels.phi, weight),
     )  # fmt: skip
     size = (pixels.z - mean).abs() / var.sqrt()
-    return float((2 * math.e * size.mean()).log() + var.log().mean() / 2)
+    return float(size.mean()), float(math.log(2 * math.e) + var.log().mean() / 2)

@@ -127,10 +127,10 @@ def diagonalise(points: FitPoints, prior: Prior) -> Eigenbasis:
     Directions that the points do not determine, up to rounding, get lam = 0 and keep their prior.
     """
     m = points.phi.shape[-1]
-    if prior.mean.shape != (m,):
-        raise ValueError(f"the prior is for {prior.mean.numel()} bases, but `phi` has {m}")
+    if prior.mean.shape[-1] != m:
+        raise ValueError(f"the prior is for {prior.mean.shape[-1]} bases, but `phi` has {m}")
     root = prior.root.to(points.phi.device)
-    r = points.z - points.phi @ prior.mean.to(points.phi)
+    r = points.z - (points.phi @ prior.mean.to(points.phi)[..., None])[..., 0]
     gram, right = _normal_equations(points, r)
     lam, turn = torch.linalg.eigh(root.mT @ gram @ root)
     basis = root @ turn

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from deepbasis.shapes import Float, Int
+from deepbasis.shapes import Bool, Float, Int
 
 Array = npt.NDArray[Any]
 
@@ -62,11 +62,16 @@ def earlier(position: Float[Tensor, "n 2"], k: int) -> Int[Tensor, "n k"]:
     return torch.from_numpy(index[found][back]).to(position.device)
 
 
-def others(position: Float[Tensor, "n 2"], k: int) -> Int[Tensor, "n k"]:
-    """For each point its k nearest other points; places must be distinct."""
-    points = _to_array(position)
-    near = query(make_tree(points), points, k + 1, p=2)[:, 1:]  # the nearest is the point itself
-    return torch.from_numpy(near - (near >= len(points))).to(position.device)
+def others(
+    position: Float[Tensor, "n 2"], k: int, used: Bool[Tensor, "n"] | None = None
+) -> Int[Tensor, "n k"]:
+    """For each point its k nearest other points, of those in use; places must be distinct."""
+    points, n = _to_array(position), len(position)
+    kept = np.ones(n, np.bool_) if used is None else used.cpu().numpy()
+    index = np.concatenate([np.flatnonzero(kept), np.full(k + 1, n)])
+    near = index[query(make_tree(points[kept]), points, k + 1, p=2)]
+    near = np.where(kept[:, None], near[:, 1:], near[:, :-1])  # the nearest is the point itself
+    return torch.from_numpy(np.where(near < n, near, n + np.arange(k))).to(position.device)
 
 
 class Surroundings:
@@ -90,30 +95,30 @@ class Surroundings:
     ) -> Int[Tensor, "p k"]:
         """The neighbours of each place; first of all points nearer than `within`, in the p-norm."""
         n, places = len(self.points), _to_array(at)
-        found = query(self.tree, places, CANDIDATES * k, p)
-        everywhere = np.append(self.points, [[np.inf, np.inf]], 0)
+        distance, found = query_distances(self.tree, places, CANDIDATES * k, p)
         for some, tree in self.sparser if n > CANDIDATES * k else ():
-            far = np.append(some, n)[query(tree, places, k, p).clip(max=len(some))]
+            further, far = query_distances(tree, places, k, p)
+            far = np.append(some, n)[far.clip(max=len(some))]
             # Those within reach of the searches before were found by these.
-            distance = np.linalg.norm(everywhere[found.clip(max=n)] - places[:, None], p, axis=-1)
             reach = np.where(found < n, distance, 0).max(1, keepdims=True)
-            further = np.linalg.norm(everywhere[far] - places[:, None], p, axis=-1)
             far[further <= reach] = n
             found = np.concatenate([found, far], 1)
-        return torch.from_numpy(self._choose(found, places, k, within, p)).to(self.device)
+            distance = np.concatenate([distance, further], 1)
+        return torch.from_numpy(self._choose(found, distance, places, k, within)).to(self.device)
 
-    def _choose(self, found: Array, places: Array, k: int, within: float, p: float) -> Array:
+    def _choose(self, found: Array, distance: Array, places: Array, k: int, within: float) -> Array:
         n = len(self.points)
-        offset = np.append(self.points, [[np.inf, np.inf]], 0)[found.clip(max=n)] - places[:, None]
-        distance = np.linalg.norm(offset, p, axis=-1)
-        quadrant = 2 * (offset[..., 0] > 0) + (offset[..., 1] > 0)
-        rank = np.zeros_like(found)
-        for q in range(4):
-            inside = (quadrant == q) & (found < n)
-            rank[inside] = (np.cumsum(inside, 1) - 1)[inside]
-        later = (rank >= max(k // 6, 1)).astype(np.int64)
-        later[distance <= within] = -1
-        later[found >= n] = 2
+        index, there = found.clip(max=n), found < n
+        below, right = (
+            np.append(self.points[:, axis], np.inf)[index] > places[:, axis, None]
+            for axis in (0, 1)
+        )
+        later = np.zeros(found.shape, dtype=np.int8)
+        for quadrant in (below & right, below & ~right, ~below & right, ~below & ~right):
+            inside = quadrant & there
+            later |= inside & (np.cumsum(inside, 1, dtype=np.int16) > max(k // 6, 1))
+        later[there & (distance <= within)] = -1
+        later[~there] = 2
         order = np.argsort(later, axis=1, kind="stable")[:, :k]
         chosen = np.take_along_axis(found, order, 1)
         return np.where(chosen < n, chosen, n + np.arange(k))
@@ -128,12 +133,18 @@ def make_tree(points: Array) -> Any:
 
 def query(tree: Any, at: Array, k: int, p: float) -> Array:
     """The k nearest points in the p-norm; n + j in slot j where there are fewer."""
+    return query_distances(tree, at, k, p)[1]
+
+
+def query_distances(tree: Any, at: Array, k: int, p: float) -> tuple[Array, Array]:
+    """`query`, and the distances; infinite where there are fewer points."""
     there = min(k, tree.n)
-    missing = np.broadcast_to(tree.n + np.arange(k), (len(at), k))
-    if there == 0 or len(at) == 0:
-        return missing.copy()
-    near = tree.query(at, range(1, there + 1), p=p, workers=torch.get_num_threads())[1]
-    return np.concatenate([near, missing[:, there:]], 1)
+    distance, near = np.full((len(at), k), np.inf), np.empty((len(at), k), dtype=np.int64)
+    near[:] = tree.n + np.arange(k)
+    if there and len(at):
+        found = tree.query(at, range(1, there + 1), p=p, workers=torch.get_num_threads())
+        distance[:, :there], near[:, :there] = found
+    return distance, near
 
 
 def choose_side(pixels: Float[Tensor, "n 2"], size: tuple[int, int], k: int) -> int:

@@ -15,7 +15,7 @@ from deepbasis.fit.checks import check_points
 from deepbasis.fit.kernel import Kernel
 from deepbasis.fit.linear import Posterior
 from deepbasis.fit.neighbours import others
-from deepbasis.shapes import Float
+from deepbasis.shapes import Bool, Float
 
 
 @torch.no_grad()
@@ -24,6 +24,7 @@ def leave_one_out(
     phi: Float[Tensor, "*b n m"],
     z: Float[Tensor, "*b n"],
     ratio: Float[Tensor, "*b n"],
+    used: Bool[Tensor, "*b n"] | None = None,
 ) -> tuple[Float[Tensor, "*b n"], Float[Tensor, "*b n"]]:
     """Each point's z minus its prediction from all others, and that prediction's model variance.
 
@@ -32,12 +33,14 @@ def leave_one_out(
         phi: bases at the points, with independent errors as they were fitted.
         z: log depth of the points.
         ratio: variance of each point in the fit, times beta: 1 / `post.weight`.
+        used: points that were fitted, by default all; the fit does not depend on the others.
     """
     exact = post.exact or post
     phi, z, ratio = phi.double(), z.double(), ratio.double()
     model_var = (phi @ exact.root).square().sum(-1)
     # A point that alone determines a direction has leverage 1: no other predicts it.
     rest = 1 - exact.beta[..., None] * model_var / ratio
+    rest = rest if used is None else torch.where(used, rest, 1)
     rest = rest.clamp(min=torch.finfo(torch.float64).eps)
     error = z - (phi @ exact.mean[..., None])[..., 0]
     return error / rest, model_var / rest
@@ -51,18 +54,24 @@ def leave_one_out_correlated(
     phi: Float[Tensor, "n m"],
     z: Float[Tensor, "n"],
     weight: Float[Tensor, "n"],
+    used: Bool[Tensor, "n"] | None = None,
     *,
     k: int = correlated.NEIGHBOURS,
 ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"], Float[Tensor, "n"]]:
     """`leave_one_out` of one image with correlated errors, and d: the noise variance is d / beta.
 
-    Each point is conditioned on its k nearest neighbours, before and after it in the fit's order.
-    All weights must be positive; `post` is a batch of one.
+    Each point is conditioned on its k nearest neighbours, before and after it in the fit's order,
+    of those that were used in the fit, by default all. All weights must be positive, also those of
+    points that were not used; `post` is a batch of one.
     """
     points = check_points(phi, z, weight)
-    innovations = correlated.whiten_at(kernel, x, points, others(x[:, :2], k))
+    innovations = correlated.whiten_at(kernel, x, points, others(x[:, :2], k, used))
     error, model_var = leave_one_out(
-        post, innovations.phi[None], innovations.z[None], innovations.weight[None]
+        post,
+        innovations.phi[None],
+        innovations.z[None],
+        innovations.weight[None],
+        None if used is None else used[None],
     )
     ratio = innovations.variance_ratio
     return error[0] * ratio.sqrt(), model_var[0] * ratio, ratio

@@ -22,16 +22,16 @@ KEPT_SHARE = 0.01
 
 @dataclass(frozen=True)
 class Prior:
-    """w ~ N(mean, cov / alpha), shared by all images. `cov` may be singular."""
+    """w ~ N(mean, cov / alpha), shared by all images, or one for each. `cov` may be singular."""
 
-    mean: Float[Tensor, "m"]
-    cov: Float[Tensor, "m m"]
+    mean: Float[Tensor, "*b m"]
+    cov: Float[Tensor, "*b m m"]
 
     def __post_init__(self) -> None:
-        m = self.mean.numel()
-        if self.mean.shape != (m,) or self.cov.shape != (m, m):
+        shape = self.mean.shape
+        if not shape or self.cov.shape != (*shape, shape[-1]):
             raise ValueError(
-                f"the prior's mean is {list(self.mean.shape)} and its cov {list(self.cov.shape)}; "
+                f"the prior's mean is {list(shape)} and its cov {list(self.cov.shape)}; "
                 "expected [m] and [m, m]"
             )
         if not (self.mean.isfinite().all() and self.cov.isfinite().all()):
@@ -44,19 +44,39 @@ class Prior:
         return float(self.cov.abs().max()) if self.cov.numel() else 0.0
 
     @cached_property
-    def root(self) -> Float[Tensor, "m m"]:
+    def root(self) -> Float[Tensor, "*b m m"]:
         """L0 in float64 with L0 L0' = cov: Cholesky's, or from eigenvectors if cov is singular."""
         cov = self.cov.double()
         root, info = torch.linalg.cholesky_ex(cov)
-        if info == 0:
+        if (info == 0).all():
             return root
         values, vectors = torch.linalg.eigh(cov)
-        if values[0] < -PSD_TOLERANCE * values[-1].abs():
+        least, largest = values[..., 0], values[..., -1]
+        if (least < -PSD_TOLERANCE * largest.abs()).any():
             raise ValueError(
-                f"the prior's cov has a negative eigenvalue, {values[0]:.3g} (largest "
-                f"{values[-1]:.3g}); pass a covariance matrix"
+                f"the prior's cov has a negative eigenvalue, {least.min():.3g} (largest "
+                f"{largest.max():.3g}); pass a covariance matrix"
             )
-        return vectors * values.clamp(min=0).sqrt()
+        return vectors * values.clamp(min=0).sqrt()[..., None, :]
+
+    def widened(self, by: "Widening") -> "Prior":
+        """A prior for each of b images; the first basis is the constant."""
+        cov = by.scale.to(self.cov)[:, None, None] * self.cov
+        cov[:, 0, 0] += by.offset_var.to(cov)
+        mean = self.mean.repeat(len(cov), 1)
+        mean[:, 0] += by.shift
+        return Prior(mean, cov)
+
+
+class Widening(NamedTuple):
+    """How much wider than learned the prior of each of b images is."""
+
+    scale: Float[Tensor, "b"]
+    """Factor on the covariance."""
+    offset_var: Float[Tensor, "b"]
+    """Variance of log depth that all pixels of an image have in common, in addition."""
+    shift: float = 0.0
+    """Log depth that is added to all pixels."""
 
 
 class Gamma(NamedTuple):

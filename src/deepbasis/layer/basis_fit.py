@@ -10,11 +10,12 @@ from torch import Tensor, nn
 from deepbasis import fit
 from deepbasis.layer.errors import Correlated, ErrorModel, Errors, Fitted, Independent, Observed
 from deepbasis.layer.errors import Paper as PaperErrors
+from deepbasis.layer.judge import Judge, recalibrate
 from deepbasis.layer.learned_prior import LearnedPrior, PriorCollector
 from deepbasis.layer.prediction import Prediction
 from deepbasis.layer.pyramid import Pyramid, check_scales, project
 from deepbasis.points import Points
-from deepbasis.shapes import Float
+from deepbasis.shapes import Bool, Float
 
 # Weight of a batch in the running prior.
 MOMENTUM = 0.02
@@ -121,10 +122,36 @@ class BasisFit(nn.Module):
         return Prediction(mean, model_var, (1 / post.beta).view(-1, 1, 1, 1).expand_as(mean))
 
     def fit_details(
-        self, observed: Observed, *, errors: Errors | None = None, huber: float | None = None
+        self,
+        observed: Observed,
+        *,
+        errors: Errors | None = None,
+        huber: float | None = None,
+        prior: LearnedPrior | None = None,
     ) -> Fitted:
         """Fit of evaluation, with all that was found; its `prediction` is that of `forward`."""
-        return self.error_model(errors).fit(observed, self.prior, huber=huber, **self.em)
+        known = self.prior if prior is None else prior
+        return self.error_model(errors).fit(observed, known, huber=huber, **self.em)
+
+    def fit_without(
+        self,
+        observed: Observed,
+        wrong: Bool[Tensor, "n"],
+        *,
+        errors: Errors | None = None,
+        huber: float | None = None,
+    ) -> Fitted:
+        """`fit_details` of one image without some of its points; these get the weight 0."""
+        if not wrong.any():
+            return self.fit_details(observed, errors=errors, huber=huber)
+        kept = observed.reweighted(torch.where(wrong, 0, observed.weight))
+        return recalibrate(self.fit_details(kept, errors=errors, huber=huber), ~wrong)
+
+    @property
+    def judge(self) -> Judge:
+        """Finds wrong points."""
+        scatter = self.error_model("independent").noise.usual_variance
+        return Judge(self.correlated.kernel, self.prior.value, scatter)
 
     def error_model(self, errors: Errors | None = None) -> ErrorModel:
         """One of the error models, by default the layer's own."""

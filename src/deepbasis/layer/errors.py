@@ -9,7 +9,7 @@ later changes it.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, Literal
@@ -18,7 +18,16 @@ import torch
 from torch import Tensor, nn
 
 from deepbasis import latent
-from deepbasis.fit import Gamma, Hyperprior, Kernel, Posterior, Prior, correlated, evidence
+from deepbasis.fit import (
+    Gamma,
+    Hyperprior,
+    Kernel,
+    Posterior,
+    Prior,
+    Widening,
+    correlated,
+    evidence,
+)
 from deepbasis.fit.outliers import leave_one_out, leave_one_out_correlated
 from deepbasis.layer.calibration_table import Calibrated, Calibration
 from deepbasis.layer.learned_prior import LearnedGamma, LearnedPrior
@@ -40,6 +49,8 @@ class Observed:
     """Images in 0..1 or an embedding: errors are correlated where it is similar."""
     amplitude: Float[Tensor, "b 1 h w"] | None = None
     """Size of the correlated errors, relative to other pixels; 1 by default."""
+    widening: Widening | None = None
+    """How much wider the prior is, since the images are unfamiliar."""
 
     @cached_property
     def phi(self) -> Float[Tensor, "b n m"]:
@@ -59,7 +70,8 @@ class Observed:
     def reweighted(self, weight: Float[Tensor, "b n"]) -> "Observed":
         """The same points with other weights."""
         other = replace(self, points=replace(self.points, weight=weight))
-        vars(other)["phi"] = self.phi
+        known = {"phi": self.phi} | vars(self)
+        vars(other).update({name: known[name] for name in ("phi", "s", "x") if name in known})
         return other
 
     @property
@@ -71,6 +83,11 @@ class Observed:
     def weight(self) -> Float[Tensor, "b n"]:
         """Relative precision of the points."""
         return self.points.weight.to(self.phi)
+
+    @property
+    def claimed_weight(self) -> Float[Tensor, "b n"]:
+        """The same, and 1 for points of weight 0."""
+        return torch.where(self.weight > 0, self.weight, 1)
 
     @cached_property
     def s(self) -> Float[Tensor, "b n"]:
@@ -128,6 +145,11 @@ class Fitted(ABC):
         """Distribution of the errors of `prediction`."""
         return self.calibrated.distribution(self.prediction)
 
+    def widen(self, factor: float) -> "Fitted":
+        """The same with all variances multiplied."""
+        noise, model, dof, width = self.calibrated
+        return replace(self, calibrated=Calibrated(factor * noise, factor * model, dof, width))
+
     @property
     @abstractmethod
     def noise_var(self) -> Float[Tensor, "b"]:
@@ -137,8 +159,18 @@ class Fitted(ABC):
     def predict(self) -> Prediction:
         """Prediction of every pixel before calibration."""
 
+    def predict_bases(self) -> tuple[Float[Tensor, "b 1 h w"], Float[Tensor, "b 1 h w"]]:
+        """Mean and model variance of every pixel by the weights alone."""
+        post, pyramid = self.posterior, self.observed.pyramid
+        onto = torch.cat([post.mean[..., None], post.root], -1).mT
+        mean, model_var = project_in_blocks(pyramid, onto)
+        return mean.view(-1, 1, *pyramid.size), model_var.view(-1, 1, *pyramid.size)
+
     def leave_one_out(self) -> LeaveOneOut:
-        """For a batch of one: what all other points predict at each point, calibrated."""
+        """For a batch of one: what all other points predict at each point, calibrated.
+
+        Points of weight 0 predict nothing, and are predicted as if their weight were 1.
+        """
         residual, model_var, noise_var = self.predict_left_out()
         factors = self.calibrated
         noise_var = float(factors.noise_factor) * noise_var
@@ -177,6 +209,16 @@ class ErrorModel(nn.Module, ABC):
             em: `steps` and `tol` of `fit.evidence`.
         """
 
+    def prior_of(self, prior: LearnedPrior, observed: Observed) -> Prior:
+        """Prior of the weights for these images; a common offset has its variance after
+        calibration.
+        """
+        if observed.widening is None:
+            return prior.value
+        factor = self.calibration.at(observed.points.count).model_factor.flatten()
+        offset_var = observed.widening.offset_var / factor
+        return prior.value.widened(observed.widening._replace(offset_var=offset_var))
+
     def _evidence(
         self,
         points: tuple[Tensor, Tensor, Tensor],
@@ -200,18 +242,16 @@ class IndependentFit(Fitted):
 
     def predict(self) -> Prediction:
         """Prediction of every pixel before calibration; PRML eq. 3.58 and 3.59."""
-        post, pyramid = self.posterior, self.observed.pyramid
-        onto = torch.cat([post.mean[..., None], post.root], -1).mT
-        both = project_in_blocks(pyramid, onto)
-        mean, model_var = (part.view(-1, 1, *pyramid.size) for part in both)
+        mean, model_var = self.predict_bases()
         return Prediction(mean, model_var, self.noise_var.view(-1, 1, 1, 1).expand_as(mean))
 
     def predict_left_out(self) -> tuple[Tensor, Tensor, Tensor]:
         """Residual, model variance and noise variance of each point of one image."""
-        post = self.posterior
-        points = post.points
-        residual, model_var = leave_one_out(post, points.phi, points.z, 1 / points.weight)
-        noise_var = 1 / (self.observed.points.weight.double() * post.beta.double())
+        post, seen = self.posterior, self.observed
+        fitted = post.points.weight
+        ratio = 1 / torch.where(fitted > 0, fitted, 1)
+        residual, model_var = leave_one_out(post, seen.phi, seen.z, ratio, fitted > 0)
+        noise_var = 1 / (seen.claimed_weight.double() * post.beta.double())
         return residual[0], model_var[0], noise_var[0]
 
 
@@ -222,7 +262,7 @@ class Independent(ErrorModel):
         self, observed: Observed, prior: LearnedPrior, *, huber: float | None = None, **em: Any
     ) -> IndependentFit:
         """Fit the points of a batch."""
-        known = prior.value
+        known = self.prior_of(prior, observed)
         points = observed.phi, observed.z, observed.weight
         post = self._evidence(points, known, prior.alpha.value, huber, em)
         return IndependentFit(observed, post, known, self.calibration.at(post.points.n))
@@ -286,20 +326,27 @@ class CorrelatedFit(Fitted):
         """Prediction of every pixel before calibration; see `fit.correlated`."""
         seen, post = self.observed, self.posterior
         size = seen.pyramid.size
-        phi, z, _ = seen.by_amplitude
-        found = correlated.predict(self.fields, post, phi, z, seen.pyramid.rows)
-        mean, model_var, ratio = (part.view(-1, 1, *size) for part in found)
+        if (seen.points.weight > 0).any():
+            phi, z, _ = seen.by_amplitude
+            found = correlated.predict(self.fields, post, phi, z, seen.pyramid.rows)
+            mean, model_var, ratio = (part.view(-1, 1, *size) for part in found)
+        else:
+            mean, model_var = self.predict_bases()
+            s = torch.ones_like(mean) if seen.amplitude is None else seen.amplitude.to(mean)
+            ratio = s.square() + self.kernel.nugget
         return Prediction(mean, model_var, ratio / post.beta.view(-1, 1, 1, 1))
 
     def predict_left_out(self) -> tuple[Tensor, Tensor, Tensor]:
         """Residual, model variance and noise variance of each point of one image."""
         seen, kernel = self.observed, self.kernel
-        phi, z, weight = (part[0] for part in seen.by_amplitude)
+        phi, z, _ = (part[0] for part in seen.by_amplitude)
         trust, s = self.trust[0].double(), seen.s[0].double()
+        claimed, used = seen.claimed_weight[0].double() * s.square(), trust > 0
+        trust = torch.where(used, trust, claimed)
         residual, model_var, ratio = leave_one_out_correlated(
-            kernel, self.posterior, seen.x[0], phi, z, trust
+            kernel, self.posterior, seen.x[0], phi, z, trust, used
         )
-        noise = ratio + kernel.noise(weight.double()) - kernel.noise(trust)
+        noise = ratio + kernel.noise(claimed) - kernel.noise(trust)
         noise_var = noise / self.posterior.beta.double()
         return residual * s, model_var * s.square(), noise_var * s.square()
 
@@ -311,23 +358,24 @@ class Correlated(ErrorModel):
     colour: Tensor
     nugget: Tensor
     smoothness: Tensor
+    rough: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        for name in ("length", "colour", "nugget", "smoothness"):
+        for name in (one.name for one in fields(Kernel)):
             self.register_buffer(name, torch.zeros(()))
         self.set_kernel(Kernel())
 
     @property
     def kernel(self) -> Kernel:
         """Covariance of the errors."""
-        length, colour, nugget = (float(x) for x in (self.length, self.colour, self.nugget))
-        return Kernel(length, colour, nugget, round(2 * float(self.smoothness)) / 2)
+        numbers = {one.name: float(getattr(self, one.name)) for one in fields(Kernel)}
+        return Kernel(**numbers | {"smoothness": round(2 * numbers["smoothness"]) / 2})
 
     def set_kernel(self, kernel: Kernel) -> None:
         """Store a kernel."""
-        for name in ("length", "colour", "nugget", "smoothness"):
-            getattr(self, name).fill_(getattr(kernel, name))
+        for one in fields(Kernel):
+            getattr(self, one.name).fill_(getattr(kernel, one.name))
 
     @property
     def usual_noise(self) -> float:
@@ -341,7 +389,7 @@ class Correlated(ErrorModel):
         """Fit the innovations of the points of a batch."""
         kernel = self.kernel
         innovations = correlated.whiten(kernel, observed.x, *observed.by_amplitude)
-        known = prior.value
+        known = self.prior_of(prior, observed)
         post = self._evidence(innovations[:3], known, prior.alpha.value, huber, em)
         calibrated = self.calibration.at(post.points.n)
         return CorrelatedFit(observed, post, known, calibrated, kernel, innovations)

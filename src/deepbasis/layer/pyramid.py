@@ -60,6 +60,12 @@ class Pyramid:
 
     def rows(self, start: int, stop: int) -> Float[Tensor, "b m p"]:
         """Bases of all pixels in a block of rows."""
+        if not torch.is_grad_enabled():
+            channels = 1 + sum(scale.shape[1] for scale in self.scales)
+            out = self.scales[0].new_empty(self.batch, channels, stop - start, self.size[1])
+            out[:, 0] = 1
+            self.rows_into(out, start, stop)
+            return out.flatten(2)
         parts = [self._constant((stop - start, self.size[1]))]
         for scale, taps in zip(self.scales, self.taps, strict=True):
             parts.append(_read_rows(scale, taps, start, stop))

@@ -20,8 +20,9 @@ NORMALISATIONS = {
 }
 
 
-# Kernel that a training begins with: length in image widths, nugget relative to an amplitude of 1.
-START_LENGTH, START_NUGGET = 0.15, 0.01
+# Kernel that a training begins with: length in image widths, nugget relative to an amplitude of 1,
+# and share of the rough part.
+START_LENGTH, START_NUGGET, START_ROUGH = 0.15, 0.01, 0.03
 # Embedding and log amplitude begin this much smaller than a usual initialisation makes them.
 START_SCALE = 0.3
 # Largest log amplitude: a factor of 400 between the most and the least certain pixels.
@@ -37,6 +38,8 @@ class Features(NamedTuple):
     """Errors of pixels are correlated where this is similar."""
     amplitude: Float[Tensor, "b 1 h w"] | None = None
     """Size of the errors at each pixel, relative to the others."""
+    summary: Float[Tensor, "b f"] | None = None
+    """What the encoder sees, without where it is; see `summarise`."""
 
     def contiguous(self) -> "Features":
         """The same, channels first in memory: maps are read row by row afterwards."""
@@ -49,8 +52,15 @@ class Features(NamedTuple):
         return Features([basis.to(dtype) for basis in self.bases], *maps)
 
 
+def summarise(maps: list[Float[Tensor, "b _ _ _"]]) -> Float[Tensor, "b f"]:
+    """Mean of each channel over the image, for all stages but the first, which sees little more
+    than the colours.
+    """
+    return torch.cat([x.detach().mean((2, 3)) for x in maps[1:]], 1)
+
+
 class KernelHead(nn.Module):
-    """Embedding and amplitude of every pixel, and the two numbers of their kernel.
+    """Embedding and amplitude of every pixel, and the three numbers of their kernel.
 
     The kernel is s(p) s(q) k(|x(p) - x(q)|), where x is the position in units of the length and the
     embedding: positive definite, whatever the network makes of an image.
@@ -64,6 +74,7 @@ class KernelHead(nn.Module):
         self.mix = nn.Sequential(nn.Conv2d(into, into, 1), nn.ELU(inplace=True), last)
         self.log_length = nn.Parameter(torch.tensor(math.log(START_LENGTH)))
         self.log_nugget = nn.Parameter(torch.tensor(math.log(START_NUGGET)))
+        self.rough_logit = nn.Parameter(torch.tensor(math.log(START_ROUGH / (1 - START_ROUGH))))
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> tuple[Tensor, Tensor]:
         """Embedding, and amplitude."""
@@ -73,18 +84,16 @@ class KernelHead(nn.Module):
 
     @property
     def kernel(self) -> Kernel:
-        """Differentiable in length and nugget; one unit of the embedding is one length."""
+        """Differentiable in its numbers; one unit of the embedding is one length."""
         length = self.log_length.exp()
-        return Kernel(length, length, self.log_nugget.exp(), 1.5)
+        return Kernel(length, length, self.log_nugget.exp(), 1.5, self.rough_logit.sigmoid())
 
     @property
     def learned(self) -> Kernel:
         """The same as numbers."""
-        length, nugget = (
-            float(self.log_length.detach().exp()),
-            float(self.log_nugget.detach().exp()),
-        )
-        return Kernel(length, length, nugget, 1.5)
+        found = self.kernel
+        length, nugget, rough = (float(x) for x in (found.length, found.nugget, found.rough))
+        return Kernel(length, length, nugget, 1.5, rough)
 
 
 class BasisNet(nn.Module):
@@ -127,10 +136,22 @@ class BasisNet(nn.Module):
         """Colours as the encoder expects them."""
         return (image.to(self.mean.dtype) - self.mean) / self.std
 
+    @property
+    def summary_channels(self) -> tuple[int, ...]:
+        """Of each stage in a summary."""
+        return self.encoder.channels[1:]
+
+    def summary(self, image: UInt8[Tensor, "b 3 h w"]) -> Float[Tensor, "b f"]:
+        """`summarise` of the encoder's stages, without the bases."""
+        x = self.encoder.stem(self.normalise(image))
+        return summarise([x, *self.encoder.rest(x)])
+
     def forward(self, image: UInt8[Tensor, "b 3 h w"]) -> Features:
         """Bases and, if there is a head, the kernel's maps."""
         colours = self.normalise(image)
         x = self.encoder.stem(colours)
         size = (image.shape[2], image.shape[3])
-        bases, last = self.decoder([x, *self.encoder.rest(x)], size, colours)
-        return Features(bases) if self.head is None else Features(bases, *self.head(last))
+        maps = [x, *self.encoder.rest(x)]
+        bases, last = self.decoder(maps, size, colours)
+        embedding, amplitude = (None, None) if self.head is None else self.head(last)
+        return Features(bases, embedding, amplitude, None if self.training else summarise(maps))

@@ -3,6 +3,7 @@
 
 from copy import deepcopy
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import nn
@@ -33,8 +34,10 @@ class FoldedNetwork:
         self.folded: BasisNet | None = None
         self.made_from: list[tuple[int, int]] = []
 
-    def of(self, net: BasisNet) -> BasisNet:
-        """The folded network."""
+    def of(self, net: Any) -> Any:
+        """The folded network; one of others is used as it is."""
+        if not isinstance(net, BasisNet):
+            return net
         state = [(tensor.data_ptr(), tensor._version) for tensor in net.state_dict().values()]
         if self.folded is None or state != self.made_from:
             self.folded, self.made_from = fold(net), state

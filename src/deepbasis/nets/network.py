@@ -3,7 +3,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from deepbasis.data.training import Batch
 from deepbasis.fit import Posterior
 from deepbasis.layer import BasisFit, Errors, Fitted, Observed, Prediction
 from deepbasis.nets.basis import BasisNet, Features
+from deepbasis.nets.familiarity import Familiarity
 from deepbasis.nets.kriging import kriging_loss, unmeasured
 from deepbasis.points import Points
 from deepbasis.shapes import Bool, Float, UInt8
@@ -33,6 +34,8 @@ class Architecture:
     decoder: str = "paper"
     embedding: int = 0
     """Channels of the learned kernel's embedding; 0 for a kernel of position and colour."""
+    prediction: str = ""
+    """What a network of others predicts; see `ForeignBases`."""
 
 
 class DepthNetwork(nn.Module, ABC):
@@ -56,11 +59,12 @@ class DepthNetwork(nn.Module, ABC):
 class Network(DepthNetwork):
     """The basis network and the fit on top of it."""
 
-    def __init__(self, architecture: Architecture) -> None:
+    def __init__(self, architecture: Architecture, bases: Any = None) -> None:
         super().__init__()
         self.architecture = architecture
-        self.bases = self.make_bases(architecture)
-        self.fit = BasisFit(BasisNet.channels, errors=architecture.errors)
+        self.bases = self.make_bases(architecture) if bases is None else bases
+        self.fit = BasisFit(self.bases.channels, errors=architecture.errors)
+        self.familiarity = Familiarity()
 
     def make_bases(self, architecture: Architecture) -> BasisNet:
         """A new basis network; subclasses may have another."""
@@ -80,10 +84,12 @@ class Network(DepthNetwork):
         """What the fit needs: the network's features, made now if they are not passed, and the
         points.
         """
-        bases, embedding, amplitude = self.bases(image) if features is None else features
+        made = self.bases(image) if features is None else features
+        bases, embedding, amplitude, summary = made
         guide = image.to(bases[0].dtype) / 255 if embedding is None else embedding
         size = (image.shape[2], image.shape[3])
-        return self.fit.observe(bases, points, size, guide, amplitude)
+        observed = self.fit.observe(bases, points, size, guide, amplitude)
+        return replace(observed, widening=self.familiarity.widening(summary))
 
     def predictor(self, image: UInt8[Tensor, "b 3 h w"]) -> Callable[..., Fitted]:
         """A function that fits any points of these images; the network runs once."""

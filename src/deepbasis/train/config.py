@@ -42,11 +42,11 @@ class TrainConfig:
     """Validation frames: the last of the training frames. They are not trained on, but used to
     calibrate the error bars."""
     encoder: Literal["mobilenet_v2", "efficientnet_lite0", "resnet34"] = "mobilenet_v2"
-    """First half of the basis network."""
+    """Encoder of the network that predicts the bases."""
     decoder: Literal["light", "paper"] = "light"
-    """Second half of the basis network; the paper's takes three times as long."""
+    """Decoder of that network; the paper's takes three times as long."""
     embedding: int = 8
-    """Numbers by which the network tells which pixels have correlated errors; 0 uses colours."""
+    """Size of the embedding by which errors of pixels are correlated; 0 uses colours instead."""
     encoder_weights: Path | None = None
     """Pretrained encoder with the published parameter names: a .safetensors or .pth file."""
     normalisation: Literal["imagenet", "symmetric", "efficientnet_lite"] = "imagenet"
@@ -59,12 +59,13 @@ class TrainConfig:
     few_points_weight: float = 0.1
     """Weight of two additional losses: of fits to 1 to 200 points, and to none."""
     kernel_weight: float = 0.3
-    """Weight of the loss of the pixels between a sensor's points, which the embedding learns
-    from."""
+    """Weight of the loss that trains the embedding: of predictions between a sensor's points."""
     jitter: float = 0.1
     """Random change of brightness, contrast and saturation by up to this fraction."""
     zoom: float = 0.0
     """Enlarge a random part of each frame by up to this fraction."""
+    vary_camera: float = 0.0
+    """Strength of random gamma, white balance, blur and noise, as of other cameras; 1 is strong."""
     errors: Literal["correlated", "independent"] = "correlated"
     """Default error model of the trained model."""
     epochs: int = 20
@@ -83,7 +84,7 @@ class TrainConfig:
     devices: int = 1
     """Processes on this machine, one for each GPU if there are any."""
     nodes: int = 1
-    """Machines; start the same command on each with torchrun. They must share `out`."""
+    """Machines; start the same command on each with torchrun. They must share --out."""
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; auto is cuda where it is available."""
     workers: int = 1
@@ -97,7 +98,7 @@ class TrainConfig:
     eval_frames: int = 0
     """Measure the RMSE of this many training and test frames after every epoch."""
     resume: bool = False
-    """Resume the training in `out` from its checkpoint."""
+    """Resume the training in --out from its checkpoint."""
 
     def check(self) -> None:
         """Refuse what cannot work. (Not on creation: the command line would frame the sentence.)"""
@@ -106,7 +107,7 @@ class TrainConfig:
                 raise ValueError(f"--{name} {getattr(self, name)} must be at least 1")
         if not 0 <= self.jitter < 1:
             raise ValueError(f"--jitter {self.jitter} must be between 0 and 1")
-        for name in ("few_points_weight", "kernel_weight", "zoom", "embedding"):
+        for name in ("few_points_weight", "kernel_weight", "zoom", "vary_camera", "embedding"):
             if not getattr(self, name) >= 0:
                 option = name.replace("_", "-")
                 raise ValueError(f"--{option} {getattr(self, name)} must not be negative")

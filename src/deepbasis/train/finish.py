@@ -4,7 +4,8 @@
 import torch
 
 from deepbasis.calibrate import learn
-from deepbasis.calibrate.measure import measure
+from deepbasis.calibrate.familiarity import learn_familiarity
+from deepbasis.calibrate.measure import coverage_spread, measure
 from deepbasis.data.sample import Frames
 from deepbasis.data.sources import Subset
 from deepbasis.model import Card, Completer
@@ -29,8 +30,14 @@ def finish(job: Job, network: Network, state: State) -> Completer:
         found["evaluated"] = state.evaluated
     frames = calibration_frames(job)
     found |= calibrate(job, model.network, frames)
+    found["familiarity"] = learn_familiarity(
+        job.fabric, model.network, job.frames, job.val_frames, seed=seed
+    )
     patterns = list(dict.fromkeys([learn.mixed(points)[0], *MEASURED_POINTS]))
     found["validation"] = measure(job.fabric, model.network, frames, patterns, seed=seed)
+    found["coverage_spread"] = coverage_spread(
+        job.fabric, model.network, frames, patterns, seed=seed
+    )
     split = {"train": job.settings["split"], "validation": job.settings["val_split"]}
     model.card = Card(job.settings, split, found)
     if job.fabric.is_global_zero:

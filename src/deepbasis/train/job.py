@@ -12,7 +12,7 @@ import torch
 from lightning_fabric import Fabric
 
 from deepbasis import latent
-from deepbasis.data.sample import COLOUR_JITTER, Frames, seeded
+from deepbasis.data.sample import PAPER, Augmentation, Frames, seeded
 from deepbasis.data.sources import (
     CachedFrames,
     Concat,
@@ -91,10 +91,10 @@ class Job:
         return self.config.lr / 2 * (math.cos(math.pi * share) + 1)
 
     def training_set(
-        self, frames: Frames, epoch: int = 0, jitter: float = COLOUR_JITTER, zoom: float = 0.0
+        self, frames: Frames, epoch: int = 0, augmentation: Augmentation = PAPER
     ) -> Any:
         """Frames as the training draws them in an epoch."""
-        return TrainingSet(frames, self.config.fit_points, self.config.seed, epoch, jitter, zoom)
+        return TrainingSet(frames, self.config.fit_points, self.config.seed, epoch, augmentation)
 
     def new_network(self) -> DepthNetwork:
         """A new network, the same for the same seed."""

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from deepbasis import latent, metrics
 from deepbasis.calibrate.measure import gather_rows, share
-from deepbasis.data.sample import Frames, seeded
+from deepbasis.data.sample import Augmentation, Frames, seeded
 from deepbasis.data.training import batches, collate
 from deepbasis.nets import DepthNetwork
 from deepbasis.train.checkpoint import State, load_checkpoint, save_checkpoint
@@ -137,7 +137,8 @@ def share_with_all(job: Job, loss: float, heard: int) -> tuple[float, int]:
 def load(job: Job, epoch: int, done: int) -> Iterator[list[Any]]:
     """Batches of the rest of an epoch, as many at a time as a step takes."""
     config, fabric = job.config, job.fabric
-    frames = job.training_set(job.frames, epoch, config.jitter, config.zoom)
+    how = Augmentation(config.jitter, config.zoom, config.vary_camera)
+    frames = job.training_set(job.frames, epoch, how)
     order = batches(
         len(frames), config.batch, seed=config.seed, epoch=epoch, rank=fabric.global_rank,
         ranks=fabric.world_size, skip=done * config.accumulate,
@@ -196,7 +197,7 @@ def step(
 def validation_loss(job: Job, network: DepthNetwork) -> float:
     """Mean loss over the validation frames, as training defines it."""
     network.eval()
-    items = job.training_set(job.val_frames, jitter=0.0)
+    items = job.training_set(job.val_frames, augmentation=Augmentation(jitter=0.0))
     losses = []
     with torch.random.fork_rng(devices=[]):
         for index in share(len(items), job.fabric):
@@ -214,7 +215,7 @@ def evaluate(job: Job, network: DepthNetwork, parts: tuple[Frames, Frames]) -> t
     network.eval()
     found = []
     for frames in parts:
-        items = job.training_set(frames, jitter=0.0)
+        items = job.training_set(frames, augmentation=Augmentation(jitter=0.0))
         errors = []
         for index in share(len(items), job.fabric):
             item = job.fabric.to_device(collate([items[index]]))

@@ -19,6 +19,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 import deepbasis
 from deepbasis.data.files import atomic_write
+from deepbasis.data.sample import Augmentation
 from deepbasis.data.training import collate
 from deepbasis.nets import DepthNetwork
 from deepbasis.plots import loss_curve, panel, save
@@ -93,7 +94,7 @@ class Record:
     def draw(self, step: int, network: DepthNetwork) -> None:
         """Log predictions of validation frames."""
         network.eval()
-        items = self.job.training_set(self.job.val_frames, jitter=0.0)
+        items = self.job.training_set(self.job.val_frames, augmentation=Augmentation(jitter=0.0))
         for index in range(min(SHOWN, len(items))):
             item = self.job.fabric.to_device(collate([items[index]]))
             mean = network.predict_in_training(item)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from deepbasis.data.sample import COLOUR_JITTER, Frames, augment, seeded
+from deepbasis.data.sample import PAPER, Augmentation, Frames, augment, seeded
 from deepbasis.data.training import choose_points
 from deepbasis.latent import is_valid
 from deepbasis.shapes import Bool, Float, UInt8
@@ -47,7 +47,7 @@ class PaperTrainingSet:
         drop: probability that the input points of a frame are withheld.
         depth_input: whether the network sees points; otherwise none are interpolated.
         seed, epoch: another of either draws other points.
-        jitter, zoom: see `augment`.
+        augmentation: flips, zooms and colours.
     """
 
     frames: Frames
@@ -57,15 +57,14 @@ class PaperTrainingSet:
     depth_input: bool = False
     seed: int = 0
     epoch: int = 0
-    jitter: float = COLOUR_JITTER
-    zoom: float = 0.0
+    augmentation: Augmentation = PAPER
 
     def __len__(self) -> int:
         return len(self.frames)
 
     def __getitem__(self, index: int) -> PaperItem:
         generator = seeded(self.seed, self.epoch, index)
-        sample = augment(self.frames[index], generator, self.jitter, self.zoom)
+        sample = augment(self.frames[index], generator, self.augmentation)
         seen = choose_points(sample, self.input_points, generator)
         if self.fit_points == "same":
             fitted = seen

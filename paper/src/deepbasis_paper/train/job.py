@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from deepbasis.data.sample import COLOUR_JITTER, Frames, seeded
+from deepbasis.data.sample import PAPER, Augmentation, Frames, seeded
 from deepbasis.data.sources import Subset
 from deepbasis.data.tensors import save_tensors
 from deepbasis.layer import Errors
@@ -74,7 +74,7 @@ class PaperJob(Job):
         return super().rate(step)
 
     def training_set(
-        self, frames: Frames, epoch: int = 0, jitter: float = COLOUR_JITTER, zoom: float = 0.0
+        self, frames: Frames, epoch: int = 0, augmentation: Augmentation = PAPER
     ) -> Any:
         """Frames as the training draws them in an epoch; only training withholds input points."""
         config, trained_on = self.config, frames is self.frames
@@ -83,7 +83,7 @@ class PaperJob(Job):
             frames = Subset(frames, order.tolist())
         return PaperTrainingSet(
             frames, config.input_points, config.fit_points, config.input_drop if trained_on else 0,
-            config.depth_input, config.seed, epoch, jitter, zoom,
+            config.depth_input, config.seed, epoch, augmentation,
         )  # fmt: skip
 
     def new_network(self) -> PaperNetwork:

@@ -23,38 +23,75 @@ class Complete:
     """
 
     images: Positional[tuple[Path, ...]]
-    """Images (.jpg, .png), or folders of them."""
+    """Images (.jpg, .png), or folders of them, or videos (.mp4, .avi, ...; needs PyAV); or a
+    recording: a bag of ROS 1 or ROS 2 (.bag, .mcap, .db3, or its folder), a folder of TUM RGB-D, or
+    a transforms.json."""
     out: Path
     """Folder to write to; it is created if it does not exist."""
     sparse: Path | None = None
     """Measured depth: a file, or a folder of files named like the images. Depth image or array
-    (.png .tif .npy .npz .pfm), rows of `u v metres [sigma]` (.csv .txt .npy), or point cloud (.ply
-    .pcd .bin .xyz) with --intrinsics. Without it, depth comes from the image alone."""
+    (.png .tif .npy .npz .pfm), rows of `u v metres [sigma]` (.csv .txt .npy), point cloud (.ply
+    .pcd .bin .xyz .las .laz) with --intrinsics, or the folder of a sparse model of COLMAP. Without
+    it, depth comes from the image alone."""
+    trajectory: Path | None = None
+    """Poses of the images in the cloud of --sparse, a map: a file of `time tx ty tz qx qy qz qw`,
+    as TUM RGB-D and ORB-SLAM write it. Images are named by their time in seconds."""
+    confidence: Path | None = None
+    """Confidence of the depth images of --sparse, which may be smaller than the images: 0, 1 or 2
+    as phones write it; a file, or a folder of files named like the images."""
     depth_scale: float | None = None
-    """Metres = value / scale, for depth images and rows: 1000 for millimetres, 256 for KITTI, 5000
-    for TUM (default: what a scale.txt beside depth images says, 1 for rows)."""
-    ground_truth_scale: float | None = None
-    """The same for the ground truth (default: that of --depth-scale)."""
+    """Metres = value / scale, for depth images, rows, and lengths of COLMAP, maps and trajectories:
+    1000 for millimetres, 256 for KITTI, 5000 for TUM (default: what a scale.txt beside depth images
+    says, else 1)."""
     intrinsics: Path | None = None
     """Camera, `fx fy cx cy` or 3x3, in .txt or .json: a file, or a folder of them."""
     extrinsics: Path | None = None
     """Transform from a cloud's frame to the camera's (x right, y down, z forward): a file of 3x4 or
     4x4 numbers. Points that a nearer surface hides from the camera are then dropped."""
+    image: str | None = None
+    """Topic of the images of a bag (default: the only one)."""
+    points: str | None = None
+    """Topic of the points of a bag: clouds, laser scans, ranges, or depth images aligned with the
+    image (default: the only cloud)."""
+    info: str | None = None
+    """Topic of the camera info of a bag (default: camera_info beside the image)."""
+    tolerance: float = 0.02
+    """Seconds between an image of a recording and its points; images without points as near are
+    left out."""
     ground_truth: Path | None = None
     """True depth to compare with: an image or array, or a folder of them."""
+    ground_truth_scale: float | None = None
+    """Metres = value / scale, for the ground truth (default: that of --depth-scale)."""
+    sequence: bool = False
+    """The images are consecutive frames of a video, in the order of their names: each starts from
+    what the last one knew, and depth does not flicker."""
+    poses: Path | None = None
+    """Poses of the camera in a sequence: a file of `timestamp tx ty tz qx qy qz qw`, as in TUM
+    RGB-D, from the camera's frame to the world's. Points are then carried over from frame to
+    frame; needs --intrinsics."""
     model: str = "indoor"
     """Name of a bundled model, a model file, or the folder of a training."""
     max_depth: float | None = None
     """Drop measurements beyond this many metres."""
+    robust: bool = True
+    """Do not leave out points that contradict the others; they are still listed as outliers."""
     huber: float | None = None
-    """Down-weight outliers: clip residuals beyond this many standard deviations; typical value
+    """Down-weight large residuals: clip those beyond this many standard deviations; typical value
     1.345."""
     errors: Literal["independent", "correlated", "paper"] | None = None
     """Error model (default: the model's own)."""
     interval: tuple[float, ...] = ()
-    """Also write maps of the interval with this coverage, for example 0.9."""
+    """Also write maps of the interval with this coverage: --interval 0.9, after the images."""
     cloud: bool = False
     """Also write a coloured point cloud with the std of each point; needs --intrinsics."""
+    exr: bool = False
+    """Also write depth and std as channels Z and std of an OpenEXR image."""
+    out_bag: Path | None = None
+    """Also write image, depth, std and, if the camera is known, a cloud with std to this bag: ROS 1
+    if it ends in .bag, else a folder of ROS 2 with MCAP."""
+    rerun: str | None = None
+    """Also write image, points, depth, std, camera and cloud to this recording of Rerun, a .rrd
+    file, or send them to a viewer that listens at rerun+http://HOST:9876/proxy."""
     figure: bool = True
     """Do not draw image, depth and std."""
     check: bool = False
@@ -111,7 +148,9 @@ class Complete:
             )
         if self.rescale and self.calibration is not None:
             raise ValueError("--rescale calibrates each frame by itself: leave out --calibration")
-        if self.cloud and self.intrinsics is None:
-            raise ValueError("--cloud needs the camera: pass --intrinsics")
-        if self.extrinsics is not None and (self.sparse is None or self.intrinsics is None):
-            raise ValueError("--extrinsics are of a point cloud: pass --sparse and --intrinsics")
+        if self.poses is not None and not (self.sequence and self.intrinsics is not None):
+            raise ValueError("--poses are those of a sequence: pass --sequence and --intrinsics")
+        if self.sequence and self.checks:
+            raise ValueError("points are held out of single images: leave out --sequence")
+        if not self.tolerance >= 0:
+            raise ValueError(f"--tolerance {self.tolerance:g} is not a number of seconds")

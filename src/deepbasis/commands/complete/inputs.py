@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finding and reading what is to be completed, whatever form the measurements have."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,11 +11,20 @@ import torch
 from torch import Tensor
 
 from deepbasis.commands.complete import Complete
+from deepbasis.data.bags import Bag, Topics, is_bag
 from deepbasis.data.clouds import CLOUDS, read_cloud, read_points
+from deepbasis.data.colmap import ColmapFrames, is_colmap
+from deepbasis.data.confidence import read_confidence, to_points
 from deepbasis.data.files import PICTURES, find_file, list_by_stem
 from deepbasis.data.folder import read_extrinsics, read_intrinsics, read_scale
-from deepbasis.data.formats import DEPTHS, check_metres, load_array, read_depth
-from deepbasis.data.images import read_image
+from deepbasis.data.formats import DEPTHS, MissingOption, check_metres, load_array, read_depth
+from deepbasis.data.images import NOT_PICTURES, read_image
+from deepbasis.data.nerfstudio import NAME as TRANSFORMS
+from deepbasis.data.nerfstudio import NerfFrames
+from deepbasis.data.recording import Recording
+from deepbasis.data.slam import MapFrames, TumFolder, is_tum
+from deepbasis.data.trajectories import read_trajectory
+from deepbasis.data.video import VIDEOS, count_frames, open_video
 from deepbasis.points import Points, remove_occluded
 from deepbasis.shapes import Float, UInt8
 
@@ -35,6 +45,13 @@ class Frame(NamedTuple):
     ground_truth: Path | None
     missing: str = ""
     """What is said of a file that does not exist."""
+    number: int | None = None
+    """Of the frame, if the image is a video."""
+    pose: Float[np.ndarray, "4 4"] | None = None
+    """Of the camera in a sequence."""
+    recording: Recording | None = None
+    """That holds image and points; `image` is then its path."""
+    confidence: Path | None = None
 
 
 class Loaded(NamedTuple):
@@ -45,53 +62,143 @@ class Loaded(NamedTuple):
     points: Points | None
     camera: Float[Tensor, "3 3"] | None
     ground_truth: Float[np.ndarray, "h w"] | None
+    time: int | None = None
+    """Nanoseconds."""
+    frame_id: str = "camera"
 
 
 def find_frames(settings: Complete) -> list[Frame]:
-    """The frames that images, or folders of them, make with the files named like them."""
+    """The frames that images, or folders of them, make with the files named like them, or those of
+    a recording.
+    """
+    if any(is_recording(path) for path in settings.images):
+        return recorded_frames(settings)
     paths: list[Path] = []
     for path in settings.images:
         found = _pictures(path) if path.is_dir() else [find_file(path)]
+        if path.suffix.lower() in NOT_PICTURES and found == [path]:
+            raise ValueError(f"{path} is not an image; pass measurements with --sparse {path}")
         paths.extend(one for one in found if one not in paths)
-    by_name = {path.stem: path for path in paths}
-    if len(by_name) < len(paths):
-        twice = next(path for path in paths if by_name[path.stem] != path)
-        raise ValueError(f"{twice} and {by_name[twice.stem]} would share the name of their results")
+    by_name: dict[str, tuple[Path, int | None]] = {}
+    for path in paths:
+        for name, number in _frames_of(path):
+            if name in by_name:
+                raise ValueError(
+                    f"{by_name[name][0]} and {path} would share the name of their results; rename "
+                    "one, or complete them separately with another --out"
+                )
+            by_name[name] = path, number
     names = list(by_name)
+    if settings.trajectory is not None or (settings.sparse and is_colmap(settings.sparse)):
+        return mapped_frames({name: by_name[name][0] for name in names}, settings)
+    if settings.cloud and settings.intrinsics is None:
+        raise ValueError("--cloud needs the camera: pass --intrinsics")
+    if settings.extrinsics is not None and (settings.sparse is None or settings.intrinsics is None):
+        raise ValueError("--extrinsics are of a point cloud: pass --sparse and --intrinsics")
+    if settings.sequence:
+        names.sort(key=_natural)
+    poses: Sequence[Float[np.ndarray, "4 4"] | None] = [None] * len(names)
+    if settings.poses is not None:
+        poses = read_trajectory(settings.poses).match(names, settings.poses)
     measured = _partners(settings.sparse, names, (*DEPTHS, *TABLES, *CLOUDS), "--sparse")
     truths = _partners(settings.ground_truth, names, DEPTHS, "--ground-truth")
     cameras = _cameras(settings.intrinsics, names)
+    trusted = _partners(settings.confidence, names, PICTURES, "--confidence")
     lacking = {
         name: f"{option} {folder} holds no file named {name!r}"
         for option, folder, files in (
             ("--ground-truth", settings.ground_truth, truths),
             ("--intrinsics", settings.intrinsics, cameras),
-            ("--sparse", settings.sparse, measured),
+            ("--confidence", settings.confidence, trusted),
+            # A sensor may be slower than the camera of a sequence.
+            *([] if settings.sequence else [("--sparse", settings.sparse, measured)]),
         )
         for name in names
         if files and name not in files
     }
     return [
         Frame(
-            name, by_name[name], measured.get(name), cameras.get(name), truths.get(name),
-            lacking.get(name, ""),
+            name, by_name[name][0], measured.get(name), cameras.get(name), truths.get(name),
+            lacking.get(name, ""), by_name[name][1], pose, confidence=trusted.get(name),
         )
-        for name in names
+        for name, pose in zip(names, poses, strict=True)
     ]  # fmt: skip
+
+
+def is_recording(path: Path) -> bool:
+    """Whether a path is not of pictures but of frames with depth."""
+    return is_bag(path) or is_tum(path) or path.name == TRANSFORMS or (path / TRANSFORMS).is_file()
+
+
+def mapped_frames(images: dict[str, Path], settings: Complete) -> list[Frame]:
+    """Images with the points that a sparse model or a map shows them."""
+    scale = settings.depth_scale or 1.0
+    camera = None if settings.intrinsics is None else read_intrinsics(settings.intrinsics)
+    recording: Recording
+    if settings.trajectory is None:
+        assert settings.sparse is not None
+        recording = ColmapFrames(images, settings.sparse, scale, camera)
+    elif camera is None or settings.sparse is None:
+        raise ValueError("--trajectory needs a map and the camera: pass --sparse and --intrinsics")
+    else:
+        recording = MapFrames(
+            images, settings.trajectory, settings.sparse, camera, scale, settings.tolerance
+        )
+    settings.say(recording.about)
+    truths = _partners(settings.ground_truth, list(images), DEPTHS, "--ground-truth")
+    return [
+        Frame(name, images[name], None, None, truths.get(name), recording=recording)
+        for name in recording.names
+    ]
+
+
+def recorded_frames(settings: Complete) -> list[Frame]:
+    """The frames of a recording."""
+    if len(settings.images) > 1:
+        raise ValueError("a recording is completed by itself: pass one, and no images beside it")
+    for option in ("sparse", "ground_truth"):
+        if getattr(settings, option) is not None:
+            raise ValueError(
+                f"--{option.replace('_', '-')} is for images; a recording has its own points"
+            )
+    (path,) = settings.images
+    recording = open_recording(path, settings)
+    settings.say(recording.about)
+    return [Frame(name, path, None, None, None, recording=recording) for name in recording.names]
+
+
+def open_recording(path: Path, settings: Complete) -> Recording:
+    """Find the frames of a recording."""
+    camera = None if settings.intrinsics is None else read_intrinsics(settings.intrinsics)
+    pose = None if settings.extrinsics is None else read_extrinsics(settings.extrinsics)
+    if is_tum(path):
+        return TumFolder(path, camera, settings.depth_scale, settings.tolerance)
+    if not is_bag(path):
+        return NerfFrames(path, settings.depth_scale)
+    return Bag(
+        path, Topics(settings.image, settings.points, settings.info), camera=camera,
+        extrinsics=pose, depth_scale=settings.depth_scale, tolerance=settings.tolerance,
+    )  # fmt: skip
 
 
 def load(frame: Frame, settings: Complete) -> Loaded:
     """Read all files of a frame."""
     if frame.missing:
         raise ValueError(frame.missing)
-    image = read_image(frame.image)
+    if frame.recording is not None:
+        found = frame.recording.read(frame.name)
+        if settings.cloud and found.camera is None:
+            raise ValueError("--cloud needs the camera: pass --intrinsics")
+        truth = _read_truth(frame, found.image, settings)
+        return Loaded(
+            frame, found.image, found.points, found.camera, truth, found.time, found.frame_id
+        )
+    if frame.number is None:
+        image = read_image(frame.image)
+    else:
+        image = open_video(frame.image).read(frame.number)
     camera = None if frame.intrinsics is None else read_intrinsics(frame.intrinsics)
-    truth = None
-    if frame.ground_truth is not None:
-        scale = settings.ground_truth_scale or settings.depth_scale
-        truth = _read_map(frame.ground_truth, frame, image, scale)
-        if not (truth > 0).any():
-            raise ValueError(f"{frame.ground_truth} holds no depth to compare with")
+    truth = _read_truth(frame, image, settings)
     points = None
     if frame.sparse is not None:
         try:
@@ -100,6 +207,14 @@ def load(frame: Frame, settings: Complete) -> Loaded:
             named = str(frame.sparse) in str(error)
             raise error if named else ValueError(f"{frame.sparse}: {error}") from error
     return Loaded(frame, image, points, camera, truth)
+
+
+def _read_truth(
+    frame: Frame, image: UInt8[np.ndarray, "h w 3"], settings: Complete
+) -> Float[np.ndarray, "h w"] | None:
+    if frame.ground_truth is None:
+        return None
+    return read_ground_truth(frame.ground_truth, frame, image, settings)
 
 
 def read_sparse(
@@ -116,12 +231,27 @@ def read_sparse(
         rows[:, 2:] /= settings.depth_scale or 1.0
         check_metres(rows[:, 2][np.isfinite(rows[:, 2]) & (rows[:, 2] > 0)], path)
         return Points.from_rows(rows)
+    if frame.confidence is not None:
+        depth = read_depth(path, settings.depth_scale or _scale_beside(path))
+        return to_points(depth, read_confidence(frame.confidence), image.shape[:2], str(path))
     if kind not in CLOUDS:
         return Points.from_map(_read_map(path, frame, image, settings.depth_scale))
     if camera is None:
-        raise ValueError(f"{path} is a point cloud, so the camera must be known: pass --intrinsics")
+        raise MissingOption(
+            f"{path} is a point cloud, so the camera must be known: pass --intrinsics"
+        )
     pose = None if settings.extrinsics is None else read_extrinsics(settings.extrinsics)
     return _project(path, image.shape[:2], camera, pose)
+
+
+def read_ground_truth(
+    path: Path, frame: Frame, image: UInt8[np.ndarray, "h w 3"], settings: Complete
+) -> Float[np.ndarray, "h w"]:
+    """A depth map of the image's size."""
+    truth = _read_map(path, frame, image, settings.ground_truth_scale or settings.depth_scale)
+    if not (truth > 0).any():
+        raise ValueError(f"{path} holds no depth to compare with")
+    return truth
 
 
 def is_rows(path: Path, size: tuple[int, ...]) -> bool:
@@ -152,15 +282,18 @@ def _project(
 def _read_map(
     path: Path, frame: Frame, image: UInt8[np.ndarray, "h w 3"], scale: float | None
 ) -> Float[np.ndarray, "h w"]:
-    if scale is None and (files := find_scales(path)):
-        scale = read_scale(files[0])
-    depth = read_depth(path, scale)
+    depth = read_depth(path, _scale_beside(path) if scale is None else scale)
     if depth.shape != image.shape[:2]:
         raise ValueError(
             f"{path} is {depth.shape[0]} x {depth.shape[1]} pixels (height x width), but the image "
-            f"{frame.image} is {image.shape[0]} x {image.shape[1]}; they must be of one size"
+            f"{frame.image} is {image.shape[0]} x {image.shape[1]}; they must have the same size"
         )
     return depth
+
+
+def _scale_beside(path: Path) -> float | None:
+    files = find_scales(path)
+    return read_scale(files[0]) if files else None
 
 
 def find_scales(path: Path) -> list[Path]:
@@ -169,6 +302,19 @@ def find_scales(path: Path) -> list[Path]:
         return []
     near = (folder / "scale.txt" for folder in path.absolute().parents[:2])
     return [file for file in near if file.is_file()]
+
+
+def _frames_of(path: Path) -> list[tuple[str, int | None]]:
+    """Names of the frames of an image or a video, and their numbers in the video."""
+    if path.suffix.lower() not in VIDEOS:
+        return [(path.stem, None)]
+    return [(f"{path.stem}-{number:06d}", number) for number in range(count_frames(path))]
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Sorts 2 before 10."""
+    parts = re.split(r"([0-9]+)", name)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
 def _pictures(folder: Path) -> list[Path]:
@@ -191,12 +337,14 @@ def _partners(
     if path is None:
         return {}
     if not path.is_dir():
+        if not path.exists():
+            raise FileNotFoundError(f"{option}: there is no file or folder {path}; check its name")
         if len(names) > 1:
             raise ValueError(
                 f"{option} {path} is one file for {len(names)} images; pass a folder of files that "
                 "are named like the images"
             )
-        return {names[0]: find_file(path)}
+        return {names[0]: path}
     found = list_by_stem(path, suffixes)
     if not found.keys() & set(names):
         raise ValueError(

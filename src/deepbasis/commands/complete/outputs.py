@@ -13,13 +13,14 @@ from deepbasis import metrics
 from deepbasis.commands.complete import Complete
 from deepbasis.commands.complete.inputs import Loaded
 from deepbasis.commands.complete.plan import Planned
-from deepbasis.data.clouds import write_ply
+from deepbasis.data.clouds import to_xyz, write_ply
 from deepbasis.data.files import atomic_write
 from deepbasis.data.formats import (
     KITTI,
     LARGEST,
     MILLIMETRES,
     write_depth_png,
+    write_exr,
     write_npy,
 )
 from deepbasis.plots import DEPTH_COLOURS, ERROR_COLOURS, save, show_map, show_points
@@ -55,6 +56,8 @@ def write(
         scales[kind] = _write_png(files[f"{kind}.png"], values)
     if settings.cloud:
         _write_cloud(files["cloud"], loaded, answer)
+    if settings.exr:
+        write_exr(files["exr"], {"Z": answer.depth, "std": answer.std})
     if settings.figure:
         save(draw(loaded, answer), files["figure"])
     if check is not None:
@@ -73,7 +76,7 @@ def summarise(loaded: Loaded, answer: Completion, check: Check | None) -> dict[s
     return {
         "image": str(loaded.frame.image),
         "size": list(answer.depth.shape),
-        "points": len(answer.points),
+        "points": len(answer.points) - int(answer.left_out.sum()),
         "dropped": answer.dropped,
         "alpha": _number(post.alpha),
         "beta": _number(post.beta),
@@ -81,6 +84,8 @@ def summarise(loaded: Loaded, answer: Completion, check: Check | None) -> dict[s
         "noise_percent": answer.noise_percent if len(answer.points) else None,
         "steps": int(post.steps),
         "log_evidence": _number(post.log_evidence),
+        "familiarity": answer.familiarity,
+        "left_out": int(answer.left_out.sum()),
         "outliers": len(answer.outliers),
         "worst_outliers": [one._asdict() for one in answer.outliers[:LISTED]],
         "check": None if check is None else check.report(),
@@ -107,7 +112,8 @@ def draw(loaded: Loaded, answer: Completion) -> "Figure":
     height = 9.0 / aspect + 0.6 if rows > 1 else 3.0
     figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
     axes = figure.subplots(rows, columns).flat
-    show_points(axes[0], image, torch.from_numpy(answer.points), bounds)
+    wrong = torch.tensor([(one.u, one.v) for one in answer.outliers]).view(-1, 2)
+    show_points(axes[0], image, torch.from_numpy(answer.points), bounds, wrong)
     if loaded.ground_truth is not None:
         true = torch.from_numpy(loaded.ground_truth)
         error = torch.where(true > 0, (depth - true).abs(), torch.nan)
@@ -132,12 +138,8 @@ def _write_png(path: Path, values: Float[np.ndarray, "h w"]) -> float:
 def _write_cloud(path: Path, loaded: Loaded, answer: Completion) -> None:
     """Every pixel as a point in the camera's frame; `std` is that of its depth z, in metres."""
     assert loaded.camera is not None
-    (fx, _, cx), (_, fy, cy), _ = loaded.camera.tolist()
-    z, std = answer.depth.astype(np.float64), answer.std
-    row, column = np.nonzero(np.isfinite(z) & np.isfinite(std))
-    z = z[row, column]
-    xyz = np.stack([(column - cx) / fx * z, (row - cy) / fy * z, z], 1).astype(np.float32)
-    write_ply(path, xyz, loaded.image[row, column], {"std": std[row, column]})
+    xyz, where = to_xyz(answer.depth, loaded.camera)
+    write_ply(path, xyz, loaded.image[where], {"std": answer.std[where]})
 
 
 def _compare(answer: Completion, true: Float[np.ndarray, "h w"]) -> dict[str, float]:
@@ -157,7 +159,7 @@ def _doubts(answer: Completion) -> list[str]:
         return []
     return [
         f"{wrong} of {points} points contradict the others: check that image and points were taken "
-        "at the same time, and the calibration; --huber 1.345 down-weights outliers"
+        "at the same time, and the calibration"
     ]
 
 

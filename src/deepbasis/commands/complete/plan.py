@@ -16,7 +16,7 @@ from deepbasis.commands.complete.inputs import Frame, find_scales
 from deepbasis.data.files import find_file
 
 # Settings that change what is printed or where, but not the results.
-NOT_RESULTS = ("images", "out", "quiet", "json", "device", "save_calibration")
+NOT_RESULTS = ("images", "out", "quiet", "json", "device", "save_calibration", "out_bag", "rerun")
 
 
 @dataclass(frozen=True)
@@ -52,17 +52,21 @@ def plan(frames: Sequence[Frame], settings: Complete, model: Path) -> list[Plann
     results = {k: v for k, v in asdict(settings).items() if k not in NOT_RESULTS}
     common: dict[str, Any] = {
         "version": deepbasis.__version__,
-        "model": digest(find_file(model)),
+        "model": str(model) if str(model).startswith("hf:") else digest(find_file(model)),
         "settings": json.loads(json.dumps(results, default=str)),
     }
     if settings.extrinsics is not None:
         inputs.add(os.path.realpath(settings.extrinsics))
         common["extrinsics"] = digest(settings.extrinsics)
+    if settings.poses is not None:
+        inputs.add(os.path.realpath(settings.poses))
+        common["poses"] = digest(settings.poses)
     if settings.calibration is not None:
         inputs.add(os.path.realpath(settings.calibration))
         common["calibration"] = digest(settings.calibration)
     owner: dict[Path, Frame] = {}
     planned = []
+    before = ""  # of all frames before, on which a frame of a sequence depends
     for frame in frames:
         files = name_files(frame.name, settings)
         for path in files.values():
@@ -78,7 +82,11 @@ def plan(frames: Sequence[Frame], settings: Complete, model: Path) -> list[Plann
                 )
             owner[path] = frame
         contents = {role: digest(path) for role, path in _inputs(frame).items()}
-        planned.append(Planned(frame, files, common | {"inputs": contents}))
+        made_from = common | {"inputs": contents}
+        if settings.sequence:
+            made_from["before"] = before
+            before = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
+        planned.append(Planned(frame, files, made_from))
     return planned
 
 
@@ -89,6 +97,7 @@ def name_files(name: str, settings: Complete) -> dict[str, Path]:
         kinds += [f"low{100 * level:g}", f"high{100 * level:g}"]
     files = {f"{kind}.{end}": f"{name}-{kind}.{end}" for kind in kinds for end in ("npy", "png")}
     files |= {"cloud": f"{name}.ply"} if settings.cloud else {}
+    files |= {"exr": f"{name}.exr"} if settings.exr else {}
     files |= {"figure": f"{name}.png"} if settings.figure else {}
     files |= {"check": f"{name}-check.npy"} if settings.checks else {}
     files["json"] = f"{name}.json"
@@ -116,6 +125,9 @@ def _inputs(frame: Frame) -> dict[str, Path]:
     for role in ("sparse", "ground_truth"):
         if role in files and (scales := find_scales(files[role])):
             files[f"{role} scale"] = scales[0]
+    if frame.recording is not None:
+        files.pop("image")  # one of these, or the recording itself
+        files |= {f"recording {path.name}": path for path in frame.recording.files(frame.name)}
     return files
 
 

@@ -17,12 +17,16 @@ from deepbasis.commands.complete import Complete
 from deepbasis.commands.complete.inputs import Loaded, find_frames, load
 from deepbasis.commands.complete.outputs import write
 from deepbasis.commands.complete.plan import Planned, plan
+from deepbasis.commands.complete.sinks import open_sinks
 from deepbasis.conformal import FEWEST_GROUPS, ConformalTable
 from deepbasis.data.files import remove_abandoned
+from deepbasis.data.formats import MissingOption
 from deepbasis.data.limits import in_memory
 from deepbasis.model import Completer, find_model
+from deepbasis.model import load as load_model
 from deepbasis.result import Completion
 from deepbasis.self_check import Check, check
+from deepbasis.stream import Stream
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -36,6 +40,8 @@ class Failed(NamedTuple):
 
     planned: Planned
     reason: str
+    lacks_option: bool = False
+    """Whether all frames probably fail for the same reason."""
 
 
 class Computed(NamedTuple):
@@ -64,23 +70,29 @@ def run(settings: Complete) -> None:
     remove_abandoned([path for one in planned for path in one.files.values()])
     summaries = {one.frame.name: one.read_summary() for one in planned}
     left = [one for one in planned if summaries[one.frame.name] is None]
+    if settings.sequence and left:
+        left, summaries = planned, dict.fromkeys(summaries)  # each frame needs those before it
     failed: list[Failed] = []
     if len(left) < len(planned):
         settings.say(f"{len(planned) - len(left)} of {len(planned)} frames are done already")
     for one in planned:
         if settings.json and (found := summaries[one.frame.name]) is not None:
             tell(one, found, settings)
-    if left:
+    with open_sinks(settings) as sinks:
+        for one in planned:
+            if sinks and summaries[one.frame.name] is not None:
+                sinks.add(one)
         # Closed at any end, so that the bar gives the terminal its cursor back.
         with closing(complete_all(left, settings)) as results:
             for one, result in results:
                 if isinstance(result, Failed):
                     failed.append(result)
-                    if len(planned) == 1:
+                    if len(planned) == 1 or (result.lacks_option and not any(summaries.values())):
                         raise ValueError(result.reason)
                 else:
                     summaries[one.frame.name] = result
                     tell(one, result, settings)
+                    sinks.add(one)
     done = [one for one in planned if summaries[one.frame.name] is not None]
     report_checks(done, summaries, settings)
     if left and len(failed) < len(planned):
@@ -97,8 +109,7 @@ def report_checks(
     if len(checks) > 1:
         joined = Check.join(checks)
         found = [(summaries[one.frame.name] or {})["check"]["verdict"] for one in done]
-        alone = f"{found.count('contradicted')} contradicted on their own"
-        settings.say(f"all {len(checks)} frames ({alone}): {joined.statement}")
+        settings.say(f"all {len(checks)} frames: {state_together(found, joined.statement)}")
     if settings.save_calibration is not None:
         table = Check.join(checks).table()
         table.save(settings.save_calibration)
@@ -108,10 +119,19 @@ def report_checks(
         )
 
 
+def state_together(verdicts: list[str], statement: str) -> str:
+    """What holds for the error bars of all frames does not hide what holds for some of them."""
+    if not (wrong := verdicts.count("contradicted")):
+        return statement
+    return f"{wrong} contradicted, see above; the error bars of all together are {statement}"
+
+
 def complete_all(
     left: list[Planned], settings: Complete
 ) -> Generator[tuple[Planned, dict[str, Any] | Failed]]:
     """Read, compute and write frames; gives the summary of each, or why it failed."""
+    if not left:
+        return
     reader, writer = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
     try:
         loading = ahead(reader, lambda one: try_load(one, settings), left)
@@ -131,12 +151,14 @@ def complete_all(
 
 def open_model(settings: Complete) -> Completer:
     """The model, on its device."""
-    model = Completer.load(find_model(settings.model))
+    model = load_model(settings.model)
     device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         return model.to(device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
+        if "device type at start of device string" in reason or "Invalid device" in reason:
+            reason = "use cpu, cuda, or cuda:1 for the second GPU"
         raise ValueError(f"--device {device} cannot be used here ({reason})") from error
 
 
@@ -146,7 +168,7 @@ def try_load(one: Planned, settings: Complete) -> Loaded | Failed:
         with in_memory(f"reading {one.frame.image}"):
             return load(one.frame, settings)
     except (ValueError, OSError) as error:
-        return Failed(one, str(error))
+        return Failed(one, str(error), isinstance(error, MissingOption))
 
 
 def compute(
@@ -156,12 +178,22 @@ def compute(
     table: ConformalTable | None,
 ) -> Iterator[Computed | Failed]:
     """Complete and, if asked for, check frame by frame."""
+    stream: Stream | None = None
     for one, loaded in loading:
         if isinstance(loaded, Failed):
             yield loaded
             continue
         try:
-            yield complete_one(model, one, loaded, settings, table)
+            if settings.sequence and stream is None:
+                stream = Stream(
+                    model.network.fit,
+                    settings.errors,
+                    settings.robust,
+                    settings.huber,
+                    settings.max_depth,
+                    loaded.camera,
+                )
+            yield complete_one(model, one, loaded, settings, table, stream)
         except ValueError as error:
             yield Failed(one, f"{one.frame.sparse or one.frame.image}: {error}")
 
@@ -172,15 +204,18 @@ def complete_one(
     loaded: Loaded,
     settings: Complete,
     table: ConformalTable | None,
+    stream: Stream | None,
 ) -> Computed:
     """Complete and, if asked for, check a frame."""
-    scene = model.prepare(loaded.image)
-    answer = scene.complete(
-        loaded.points, errors=settings.errors, huber=settings.huber, max_depth=settings.max_depth
-    )
+    scene = model.prepare(loaded.image, loaded.camera)
+    options: Any = {"errors": settings.errors, "robust": settings.robust, "huber": settings.huber}
+    if stream is None:
+        answer = scene.complete(loaded.points, max_depth=settings.max_depth, **options)
+    else:
+        answer = stream.add(scene, loaded.points, one.frame.pose)
     found = None
     if settings.checks:
-        found = check(scene, answer, errors=settings.errors, huber=settings.huber)
+        found = check(scene, answer, **options)
     if settings.rescale:
         assert found is not None
         answer = answer.with_conformal(found.table())
@@ -193,7 +228,12 @@ def finish(step: Computed | Failed, settings: Complete) -> dict[str, Any] | Fail
     """Write a frame."""
     if isinstance(step, Failed):
         return step
-    settings.out.mkdir(parents=True, exist_ok=True)
+    try:
+        settings.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(
+            f"--out {settings.out} cannot be created ({error.strerror}); choose another folder"
+        ) from error
     with in_memory(f"writing the results of {step.planned.frame.image}"):
         return write(step.planned, step.loaded, step.answer, step.check, settings)
 
@@ -232,7 +272,8 @@ def tell(one: Planned, summary: dict[str, Any], settings: Complete) -> None:
     said = [f"{summary['points']} points used{dropped}"]
     said.append(f"median std {summary['median_std']:.3g} m")
     if wrong := summary["outliers"]:
-        said.append(f"{wrong} outlier{'s' * (wrong > 1)}")
+        left_out = " left out" if summary["left_out"] else ""
+        said.append(f"{wrong} wrong point{'s' * (wrong > 1)}{left_out}")
     if truth := summary["ground_truth"]:
         said.append(
             f"MAE {truth['mae']:.3f} m, coverage of the 90% interval {truth['coverage90']:.1%}"

@@ -6,7 +6,7 @@ Virtual KITTI 2. A frame depends on world, variant, seed and index only.
 """
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -47,6 +47,20 @@ class Rendering:
         focal = self.camera.focal * width
         return focal, focal, (width - 1) / 2, (height - 1) / 2
 
+    @property
+    def pose(self) -> Array:
+        """4 x 4: from the camera's frame (x right, y down, z forward) to the world's."""
+        right, forward, up = self.camera.rotation.T
+        pose = np.eye(4)
+        pose[:3, :3] = np.stack([right, -up, forward], 1)
+        pose[:3, 3] = self.camera.position
+        return pose
+
+    @property
+    def image(self) -> Array:
+        """RGB, h w 3."""
+        return np.array(Image.open(io.BytesIO(self.jpeg)))
+
 
 @dataclass(frozen=True)
 class Worlds:
@@ -84,7 +98,7 @@ class Worlds:
 
     def __getitem__(self, index: int) -> Sample:
         frame = self.render(index)
-        image = torch.from_numpy(np.array(Image.open(io.BytesIO(frame.jpeg)))).permute(2, 0, 1)
+        image = torch.from_numpy(frame.image).permute(2, 0, 1)
         depth = torch.from_numpy(frame.depth)[None]
         camera = make_intrinsics(*frame.intrinsics)
         return Sample(self.name(index), image, depth, torch.zeros_like(depth), camera)
@@ -102,6 +116,21 @@ def render_room(seed: int, index: int, size: tuple[int, int], variant: str = "cl
     views = (rooms.hold_camera(room, rng) for _ in range(TRIES))
     camera, image, depth = first_free_view(Tracer(room.scene), views, size, rng, rooms.REACH)
     return take(camera, image, depth, rng)
+
+
+def render_walk(
+    seed: int, index: int, size: tuple[int, int], seconds: float, rate: float = 10.0
+) -> Iterator[Rendering]:
+    """Render a video of a room: the frames of a hand-held camera, `rate` a second."""
+    rng = np.random.default_rng([4, seed, index])
+    room = rooms.make_room(rng)
+    tracer = Tracer(room.scene)
+    views = (rooms.hold_camera(room, rng) for _ in range(TRIES))
+    first, _, _ = first_free_view(tracer, views, size, rng, rooms.REACH)
+    for number, camera in enumerate(rooms.walk(first, seconds, rate, rng)):
+        noise = np.random.default_rng([5, seed, index, number])
+        camera, image, depth = first_free_view(tracer, [camera], size, noise, rooms.REACH)
+        yield take(camera, image, depth, np.random.default_rng([6, seed, index]), noise)
 
 
 @lru_cache(maxsize=1)
@@ -138,9 +167,16 @@ def first_free_view(
     return camera, image, np.where(seen, depth, 0).astype(np.float32)
 
 
-def take(camera: RenderCamera, image: Array, depth: Array, rng: np.random.Generator) -> Rendering:
+def take(
+    camera: RenderCamera,
+    image: Array,
+    depth: Array,
+    rng: np.random.Generator,
+    noise_rng: np.random.Generator | None = None,
+) -> Rendering:
     """Convert a linear image to JPEG, as a camera does."""
-    pixels = develop(image, rng, exposure=rng.uniform(0.45, 0.75), grain=rng.uniform(0.003, 0.02))
+    exposure, grain = rng.uniform(0.45, 0.75), rng.uniform(0.003, 0.02)
+    pixels = develop(image, rng, exposure=exposure, grain=grain, noise_rng=noise_rng)
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "JPEG", quality=int(rng.integers(75, 96)))
     return Rendering(buffer.getvalue(), depth, camera)

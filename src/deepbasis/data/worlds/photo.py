@@ -7,8 +7,18 @@ from scipy.ndimage import gaussian_filter
 from deepbasis.data.worlds.solids import Array
 
 
-def develop(image: Array, rng: np.random.Generator, *, exposure: float, grain: float) -> Array:
-    """Convert a linear image to 8 bits like a simple camera."""
+def develop(
+    image: Array,
+    rng: np.random.Generator,
+    *,
+    exposure: float,
+    grain: float,
+    noise_rng: np.random.Generator | None = None,
+) -> Array:
+    """Convert a linear image to 8 bits like a simple camera.
+
+    In a video, `rng` draws the same settings for all frames, and `noise_rng` the noise of each.
+    """
     height, width = image.shape[:2]
     image = image * exposure / (np.quantile(image.mean(-1), 0.85) + 1e-6)
     image = image * rng.uniform(0.9, 1.1, 3).astype(np.float32)  # white balance
@@ -18,7 +28,8 @@ def develop(image: Array, rng: np.random.Generator, *, exposure: float, grain: f
     image = gaussian_filter(image, (blur := rng.uniform(0.2, 0.7), blur, 0))
     image = np.clip(image, 0, None) ** (1 / 2.2)
     image = image / (1 + np.clip(image - 0.8, 0, None))  # highlights roll off
-    noise = grain * gaussian_filter(rng.standard_normal(image.shape, np.float32), (0.5, 0.5, 0)) * 2
+    drawn = (noise_rng or rng).standard_normal(image.shape, np.float32)
+    noise = grain * gaussian_filter(drawn, (0.5, 0.5, 0)) * 2
     return (np.clip(image + noise, 0, 1) * 255).round().astype(np.uint8)
 
 

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Indoor scenes: a room, its furniture, its light, and a hand-held camera."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import numpy as np
 
 from deepbasis.data.worlds import furniture
 from deepbasis.data.worlds.furniture import Prop, Rng, material, wood
 from deepbasis.data.worlds.scene import Light, Reach, RenderCamera
-from deepbasis.data.worlds.solids import box, cylinder
+from deepbasis.data.worlds.solids import Array, box, cylinder
 from deepbasis.data.worlds.textures import Material
 from deepbasis.data.worlds.walls import Room, make_shell, to_wall
 
@@ -127,3 +130,30 @@ def hold_camera(room: Room, rng: Rng) -> RenderCamera:
         rng.normal(0, 0.04),
         1 / (2 * np.tan(rng.uniform(np.radians(52), np.radians(72)) / 2)),
     )
+
+
+def walk(camera: RenderCamera, seconds: float, rate: float, rng: Rng) -> Iterator[RenderCamera]:
+    """A hand-held camera that sways around a place and looks about, at `rate` frames a second.
+
+    Each coordinate is a sum of two sines. The camera moves at about 0.2 m/s and turns by about
+    15 degrees a second.
+    """
+    reach = np.array([0.18, 0.18, 0.06, 0.35, 0.12, 0.04])  # metres, then radians
+    speed = rng.uniform(0.5, 1.2, (2, 6)) * [[1.0], [2.3]]
+    phase = rng.uniform(0, 2 * np.pi, (2, 6))
+    share = np.array([[0.7], [0.3]])
+
+    def sway(time: float) -> Array:
+        return reach * (share * np.sin(speed * time + phase)).sum(0)
+
+    start = sway(0.0)
+    for frame in range(round(seconds * rate)):
+        x, y, z, yaw, pitch, roll = sway(frame / rate) - start
+        place = camera.position
+        yield replace(
+            camera,
+            position=(place[0] + x, place[1] + y, place[2] + z),
+            yaw=camera.yaw + yaw,
+            pitch=camera.pitch + pitch,
+            roll=camera.roll + roll,
+        )

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results that all frames share: a bag, a recording of Rerun. Frames done before are added too."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from deepbasis.commands.complete import Complete
+from deepbasis.commands.complete.inputs import Loaded, load
+from deepbasis.commands.complete.plan import Planned
+from deepbasis.data.bags import BagWriter
+from deepbasis.data.clouds import to_xyz
+from deepbasis.data.extras import need
+from deepbasis.data.files import find_folder
+from deepbasis.data.formats import load_array
+from deepbasis.data.recording import Recorded
+
+# How the address of a viewer begins.
+LIVE = "rerun+http"
+
+
+class BagSink:
+    """A bag of images, depth, std and clouds."""
+
+    def __init__(self, path: Path) -> None:
+        self.writer = BagWriter(path)
+
+    def add(self, name: str, loaded: Loaded, depth: np.ndarray, std: np.ndarray) -> None:
+        """Write a frame."""
+        recorded = Recorded(
+            loaded.image, loaded.points, loaded.camera, loaded.time, loaded.frame_id
+        )
+        self.writer.add(recorded, depth, std)
+
+    def close(self) -> None:
+        """Finish the bag."""
+        self.writer.close()
+
+    def abandon(self) -> None:
+        """Remove what was written."""
+        self.writer.abandon()
+
+
+class RerunSink:
+    """A recording of Rerun, in a file or in a viewer that is listening.
+
+    Along the timelines `frame` and, if it is known, `time`: the image with its points, depth and
+    std and, if the camera is known, its frustum and a cloud coloured like the image.
+    """
+
+    def __init__(self, target: str) -> None:
+        self.rerun = need("rerun", "rerun", "writing a recording of Rerun")
+        self.target, self.frames = target, 0
+        self.stream = self.rerun.RecordingStream("deepbasis")
+        self.part: Path | None = None
+        try:
+            if target.startswith(LIVE):
+                self.stream.connect_grpc(target)
+            else:
+                path = Path(target)
+                find_folder(path.parent, "create it first")
+                self.part = path.with_name(f".{path.name}.part")
+                self.stream.save(self.part)
+        except RuntimeError as error:  # Rerun's own, whatever went wrong
+            raise ValueError(f"--rerun {target} cannot be written: {error}") from error
+
+    def add(self, name: str, loaded: Loaded, depth: np.ndarray, std: np.ndarray) -> None:
+        """Log a frame."""
+        rerun, stream = self.rerun, self.stream
+        stream.set_time("frame", sequence=self.frames)
+        if loaded.time is not None:
+            stream.set_time("time", timestamp=np.datetime64(loaded.time, "ns"))
+        if loaded.camera is not None:
+            size = [depth.shape[1], depth.shape[0]]
+            lens = rerun.Pinhole(image_from_camera=loaded.camera.numpy(), resolution=size)
+            stream.log("camera", lens)
+            xyz, where = to_xyz(depth, loaded.camera)
+            stream.log("cloud", rerun.Points3D(xyz, colors=loaded.image[where]))
+        stream.log("camera/image", rerun.Image(loaded.image))
+        stream.log("camera/depth", rerun.DepthImage(depth, meter=1.0))
+        stream.log("camera/std", rerun.DepthImage(std, meter=1.0, colormap="magma"))
+        rows = np.zeros((0, 3)) if loaded.points is None else loaded.points.rows
+        labels = {"labels": [f"{z:.2f} m" for z in rows[:, 2]], "show_labels": False}
+        stream.log("camera/image/points", rerun.Points2D(rows[:, :2] + 0.5, **labels))
+        stream.log("name", rerun.TextLog(name))
+        self.frames += 1
+
+    def close(self) -> None:
+        """Finish the recording."""
+        self.stream.flush()
+        self.stream.disconnect()
+        if self.part is not None:
+            self.part.replace(self.target)
+
+    def abandon(self) -> None:
+        """Remove what was written."""
+        self.stream.disconnect()
+        if self.part is not None:
+            self.part.unlink(missing_ok=True)
+
+
+class Sinks:
+    """All that were asked for."""
+
+    def __init__(self, settings: Complete) -> None:
+        self.settings = settings
+        self.sinks: list[BagSink | RerunSink] = []
+        if settings.out_bag is not None:
+            self.sinks.append(BagSink(settings.out_bag))
+        if settings.rerun is not None:
+            self.sinks.append(RerunSink(settings.rerun))
+
+    def __bool__(self) -> bool:
+        return bool(self.sinks)
+
+    def add(self, one: Planned) -> None:
+        """Add a frame whose files are written."""
+        if not self.sinks:
+            return
+        loaded = load(one.frame, self.settings)
+        depth, std = (load_array(one.files[f"{kind}.npy"]) for kind in ("depth", "std"))
+        for sink in self.sinks:
+            sink.add(one.frame.name, loaded, depth, std)
+
+
+@contextmanager
+def open_sinks(settings: Complete) -> Iterator[Sinks]:
+    """Sinks that get their names when all frames were added; on an error they are removed."""
+    sinks = Sinks(settings)
+    try:
+        yield sinks
+    except BaseException:
+        for sink in sinks.sinks:
+            sink.abandon()
+        raise
+    for sink in sinks.sinks:
+        sink.close()

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starting the page: models, limits, address."""
+
+import os
+import secrets
+import tempfile
+import threading
+import webbrowser
+from pathlib import Path
+
+from deepbasis.commands.models import BUNDLED
+from deepbasis.commands.serve import Serve
+from deepbasis.commands.serve.file_access import CommandLineFiles
+from deepbasis.data.limits import VARIABLE
+from deepbasis.model import find_model
+from deepbasis.page.access import Access
+from deepbasis.page.server import listen, make_app, run
+from deepbasis.page.session import Workshop
+from deepbasis.page.uploads import Uploads
+
+# Numbers that a dropped file may hold, for each pixel of the largest image: points of clouds and
+# characters of tables count too.
+NUMBERS_PER_PIXEL = 6
+
+
+def start(settings: Serve) -> None:
+    """Serve until Ctrl-C."""
+    models = settings.model or tuple(one.name for one in BUNDLED)
+    for name in models:
+        if not find_model(name).is_file():
+            raise ValueError(f"--model {name}: there is no model file {find_model(name)}")
+    bound = listen(settings.host, settings.port)
+    token = secrets.token_urlsafe(16)
+    access = Access.to(settings.host, token)
+    # Readers refuse larger files before memory is taken for them.
+    os.environ.setdefault(VARIABLE, f"{NUMBERS_PER_PIXEL * settings.max_pixels:g}")
+    with tempfile.TemporaryDirectory(dir=settings.folder, prefix="deepbasis-") as folder:
+        uploads = Uploads(
+            Path(folder), round(1e6 * settings.max_upload), round(1e6 * settings.max_pixels)
+        )
+        workshop = Workshop(models, CommandLineFiles(), uploads)
+        app = make_app(workshop, access, settings.max_pages)
+        address = f"http://{settings.shown_host}:{bound.getsockname()[1]}/"
+        address += "" if access.token is None else f"?token={access.token}"
+        print(f"the page is at {address} (Ctrl-C stops it)", flush=True)
+        if settings.browser:
+            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+        run(app, bound, uploads.max_bytes)

@@ -1,0 +1,403 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bags of ROS 1 (.bag) and ROS 2 (a folder, .mcap, .db3), read and written by `rosbags`.
+
+Images are paired with the points nearest in time by the stamps of their headers. Images with lens
+distortion become those of a pinhole camera with the same matrix; so do their depth images. Clouds
+are moved to the camera by the static transforms of the bag.
+"""
+
+import shutil
+import struct
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deepbasis.data.clouds import to_xyz
+from deepbasis.data.extras import need
+from deepbasis.data.lens import Lens
+from deepbasis.data.limits import reading
+from deepbasis.data.messages import (
+    cloud_fields,
+    image_fields,
+    seconds,
+    to_cloud,
+    to_depth,
+    to_image,
+    to_lens,
+    to_transforms,
+)
+from deepbasis.data.recording import NANOSECONDS, TOLERANCE, Recorded, pair
+from deepbasis.points import Points, remove_occluded
+from deepbasis.shapes import Float, UInt8
+
+BAGS = (".bag", ".mcap", ".db3")
+PICTURES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
+CLOUDS = tuple(f"sensor_msgs/msg/{name}" for name in ("PointCloud2", "LaserScan", "Range"))
+INFO = "sensor_msgs/msg/CameraInfo"
+# Topics that a message lists.
+LISTED = 12
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """`reading` that says of what we find ourselves only where it is."""
+    with reading(path, "a bag"):
+        try:
+            yield
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+
+def is_bag(path: Path) -> bool:
+    """Whether this is a bag by its name, or a folder of ROS 2."""
+    return path.suffix.lower() in BAGS or (path / "metadata.yaml").is_file()
+
+
+@dataclass(frozen=True)
+class Topics:
+    """What to read from a bag; a topic that is the only one of its kind need not be named."""
+
+    image: str | None = None
+    points: str | None = None
+    info: str | None = None
+
+
+class _Stamped(NamedTuple):
+    """Where a message is."""
+
+    stamp: int
+    logged: int
+
+
+class Bag:
+    """Images of a bag with points, as a `Recording`.
+
+    Args:
+        path: .bag, .mcap, .db3, or a folder of ROS 2 with its metadata.yaml.
+        topics: to read.
+        camera: used in place of the bag's camera info.
+        extrinsics: used in place of the bag's transforms: from the cloud's frame to the camera's.
+        depth_scale: metres = value / scale, for depth images (default: 1000 for integers).
+        tolerance: seconds between an image and its points.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        topics: Topics | None = None,
+        *,
+        camera: Float[Tensor, "3 3"] | None = None,
+        extrinsics: Float[Tensor, "4 4"] | None = None,
+        depth_scale: float | None = None,
+        tolerance: float = TOLERANCE,
+    ) -> None:
+        self.path, self.extrinsics, self.scale = path, extrinsics, depth_scale
+        self._own = threading.local()
+        self._open: list[Any] = []
+        if not path.exists():
+            raise FileNotFoundError(f"there is no bag {path}; check its name")
+        need("rosbags.highlevel", "ros", "reading bags")
+        asked = topics or Topics()
+        with _reading(path):
+            kinds = {c.topic: c.msgtype for c in self._reader.connections}
+            self.image = _choose(asked.image, kinds, PICTURES, "--image")
+            self.points = self._choose_points(asked.points, kinds)
+            self.lens = self._find_lens(asked.info, kinds) if camera is None else Lens(camera)
+            self.transforms = {} if extrinsics is not None else self._read_transforms(kinds)
+            self._index(kinds, tolerance)
+
+    def close(self) -> None:
+        """Close the bag; after that it is opened again when it is read."""
+        while self._open:
+            with suppress(Exception):
+                self._open.pop().close()
+        self._own = threading.local()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def files(self, name: str) -> list[Path]:
+        """Files that a frame depends on: all of the bag."""
+        return sorted(self.path.iterdir()) if self.path.is_dir() else [self.path]
+
+    def read(self, name: str) -> Recorded:
+        """Read a frame."""
+        image_at, points_at = self._frames[name]
+        with _reading(self.path):
+            message = self._message(self.image, image_at)
+            image = to_image(message)
+            frame_id = message.header.frame_id.lstrip("/")
+            points = None
+            if self.points is not None and points_at is not None:
+                points = self._to_points(self._message(self.points, points_at), image, frame_id)
+            matrix = None
+            if self.lens is not None:
+                image, matrix = self.lens.undistort(image), self.lens.matrix
+            return Recorded(image, points, matrix, image_at.stamp, frame_id or "camera")
+
+    def _to_points(self, message: Any, image: UInt8[np.ndarray, "h w 3"], frame_id: str) -> Points:
+        size = image.shape[:2]
+        if hasattr(message, "encoding") or hasattr(message, "format"):
+            depth = to_depth(message, self.scale)
+            if depth.shape != size:
+                raise ValueError(
+                    f"{self.points} is {depth.shape[0]} x {depth.shape[1]} pixels (height x width) "
+                    f"and {self.image} {size[0]} x {size[1]}; use a depth topic that is aligned "
+                    "with the image"
+                )
+            return Points.from_map(depth if self.lens is None else self.lens.undistort_depth(depth))
+        if self.lens is None:
+            raise ValueError(
+                f"{self.points} is a point cloud, so the camera must be known: pass --info, the "
+                "topic of its camera info, or --intrinsics"
+            )
+        cloud = torch.from_numpy(to_cloud(message))
+        if not len(cloud):
+            raise ValueError(f"{self.points} holds a cloud without a point")
+        sensor = message.header.frame_id.lstrip("/")
+        pose = self.extrinsics
+        if pose is None:
+            pose = find_transform(self.transforms, sensor, frame_id)
+        found = Points.from_cloud(cloud, self.lens.matrix, pose, size)
+        moved = not torch.equal(pose, torch.eye(4, dtype=pose.dtype))
+        return remove_occluded(found, size) if moved else found
+
+    @property
+    def _reader(self) -> Any:
+        """The open bag; one for each thread, since those of SQLite may not be shared."""
+        if not hasattr(self._own, "reader"):
+            high = need("rosbags.highlevel", "ros", "reading bags")
+            types = need("rosbags.typesys", "ros", "reading bags")
+            usual = types.get_typestore(types.Stores.ROS2_HUMBLE)
+            reader = high.AnyReader([self.path], default_typestore=usual)
+            reader.open()
+            self._open.append(reader)
+            self._own.reader = reader
+        return self._own.reader
+
+    def _messages(self, topic: str, *times: int) -> Iterator[tuple[Any, int, bytes]]:
+        reader = self._reader
+        connections = [c for c in reader.connections if c.topic == topic]
+        return reader.messages(connections, *times)
+
+    def _message(self, topic: str, at: _Stamped) -> Any:
+        """The message with this stamp."""
+        for connection, logged, raw in self._messages(topic, at.logged, at.logged + 1):
+            if _stamp(raw, self._reader.is2, logged) == at.stamp:
+                return self._reader.deserialize(raw, connection.msgtype)
+        raise ValueError(f"its message of {topic} at {seconds(at.stamp)} is lost")
+
+    def _choose_points(self, asked: str | None, kinds: dict[str, str]) -> str | None:
+        """The topic of points; without a name the only cloud, or else none."""
+        if asked is not None:
+            return _choose(asked, kinds, (*CLOUDS, *PICTURES), "--points")
+        clouds = CLOUDS[:1]
+        return _choose(None, kinds, clouds, "--points") if clouds[0] in kinds.values() else None
+
+    def _find_lens(self, asked: str | None, kinds: dict[str, str]) -> Lens | None:
+        """The first camera info of the topic that is named, or that stands beside the image."""
+        beside = f"{self.image.removesuffix('/compressed').rpartition('/')[0]}/camera_info"
+        if asked is None and kinds.get(beside) != INFO:
+            return None
+        topic = _choose(asked or beside, kinds, (INFO,), "--info")
+        for connection, _, raw in self._messages(topic):
+            rectified = "rect" in self.image
+            return to_lens(self._reader.deserialize(raw, connection.msgtype), rectified=rectified)
+        raise ValueError(f"its topic {topic} holds no message")
+
+    def _read_transforms(self, kinds: dict[str, str]) -> dict[tuple[str, str], Tensor]:
+        """Static transforms, and those of /tf that never change."""
+        found: dict[tuple[str, str], Tensor] = {}
+        changing = set()
+        if self.points is None or kinds[self.points] in PICTURES:
+            return found
+        for topic in ("/tf", "/tf_static"):
+            if topic not in kinds:
+                continue
+            for connection, _, raw in self._messages(topic):
+                message = self._reader.deserialize(raw, connection.msgtype)
+                for names, pose in to_transforms(message).items():
+                    before = found.setdefault(names, pose)
+                    if topic == "/tf" and not torch.allclose(before, pose, atol=1e-6):
+                        changing.add(names)
+                    found[names] = pose
+        return {names: pose for names, pose in found.items() if names not in changing}
+
+    def _index(self, kinds: dict[str, str], tolerance: float) -> None:
+        """Find all frames."""
+        images = self._stamps(self.image)
+        if not images:
+            raise ValueError(f"its topic {self.image} holds no message")
+        pairs: dict[int, int] = {}
+        points: list[_Stamped] = []
+        if self.points is not None:
+            points = self._stamps(self.points)
+            times = [one.stamp for one in images], [one.stamp for one in points]
+            pairs = pair(*times, tolerance, f"{self.image} and {self.points}")
+        kept = {i: points[j] if points else None for i, j in pairs.items()}
+        if self.points is None:
+            kept = dict.fromkeys(range(len(images)))
+        self._frames = {seconds(images[i].stamp): (images[i], at) for i, at in kept.items()}
+        self.names = list(self._frames)
+        self.about = f"{self.path}: {len(self.names)} images of {self.image}"
+        if points:
+            off = max(abs(images[i].stamp - points[j].stamp) for i, j in pairs.items())
+            self.about += f", each with {self.points} at most {off / NANOSECONDS:.3g} s away"
+            if left := len(images) - len(kept):
+                self.about += f"; {left} have no points within {tolerance:g} s and are left out"
+
+    def _stamps(self, topic: str) -> list[_Stamped]:
+        """Stamps of all messages of a topic, sorted; of two with one stamp the first is kept."""
+        is2 = self._reader.is2
+        found = {_stamp(raw, is2, logged): logged for _, logged, raw in self._messages(topic)}
+        return [_Stamped(stamp, found[stamp]) for stamp in sorted(found)]
+
+
+def find_transform(
+    transforms: dict[tuple[str, str], Float[Tensor, "4 4"]], start: str, end: str
+) -> Float[Tensor, "4 4"]:
+    """The transform that takes points of frame `start` to frame `end`."""
+    steps: dict[str, dict[str, Tensor]] = {}
+    for (parent, child), pose in transforms.items():
+        steps.setdefault(child, {})[parent] = pose
+        steps.setdefault(parent, {})[child] = torch.linalg.inv(pose)
+    reached = {start: torch.eye(4, dtype=torch.float64)}
+    waiting = deque([start])
+    while waiting and end not in reached:
+        here = waiting.popleft()
+        for there, pose in steps.get(here, {}).items():
+            if there not in reached:
+                reached[there] = pose @ reached[here]
+                waiting.append(there)
+    if end not in reached:
+        known = ", ".join(sorted(steps)[:LISTED]) or "none"
+        raise ValueError(
+            f"no static transform leads from the points' frame {start!r} to the image's {end!r} "
+            f"(frames with transforms: {known}); pass --extrinsics"
+        )
+    return reached[end]
+
+
+class BagWriter:
+    """Results as a bag: ROS 1 if its name ends in .bag, else a folder of ROS 2 with MCAP."""
+
+    def __init__(self, path: Path) -> None:
+        if path.exists():
+            raise ValueError(f"{path} exists already; choose another name for the bag")
+        types = need("rosbags.typesys", "ros", "writing bags")
+        self.path, self.ros1 = path, path.suffix.lower() == ".bag"
+        self.part = path.with_name(f".{path.name}.part")
+        shutil.rmtree(self.part, ignore_errors=True)
+        self.part.mkdir(parents=True)
+        if self.ros1:
+            module = need("rosbags.rosbag1", "ros", "writing bags")
+            self.store = types.get_typestore(types.Stores.ROS1_NOETIC)
+            self.writer = module.Writer(self.part / path.name)
+        else:
+            module = need("rosbags.rosbag2", "ros", "writing bags")
+            self.store = types.get_typestore(types.Stores.ROS2_HUMBLE)
+            kind = module.StoragePlugin.MCAP
+            self.writer = module.Writer(self.part / path.name, version=9, storage_plugin=kind)
+        self.writer.open()
+        self.topics: dict[str, Any] = {}
+        self.count = 0
+
+    def add(
+        self,
+        recorded: Recorded,
+        depth: Float[np.ndarray, "h w"],
+        std: Float[np.ndarray, "h w"],
+    ) -> None:
+        """Write image, depth and std and, if the camera is known, its info and a cloud."""
+        # Frames without a time get ten a second.
+        time = self.count * NANOSECONDS // 10 if recorded.time is None else recorded.time
+        head = self._header(time, recorded.frame_id)
+        for name, values in (("image", recorded.image), ("depth", depth), ("std", std)):
+            fields = image_fields(values)
+            self._write(f"/deepbasis/{name}", "sensor_msgs/msg/Image", time, header=head, **fields)
+        if recorded.camera is not None:
+            self._write_info(recorded.camera, head, time, depth.shape)
+            self._write_cloud(recorded, head, time, depth, std)
+        self.count += 1
+
+    def close(self) -> None:
+        """Finish the bag: only now it gets its name."""
+        self.writer.close()
+        (self.part / self.path.name).rename(self.path)
+        self.part.rmdir()
+
+    def abandon(self) -> None:
+        """Remove what was written."""
+        with suppress(Exception):
+            self.writer.close()
+        shutil.rmtree(self.part, ignore_errors=True)
+
+    def _write_info(self, camera: Tensor, head: Any, time: int, size: tuple[int, ...]) -> None:
+        k = camera.double().numpy()
+        # Fields have large letters in ROS 1.
+        case = str.upper if self.ros1 else str.lower
+        matrices = {
+            case("d"): np.zeros(5), case("k"): k.ravel(), case("r"): np.eye(3).ravel(),
+            case("p"): np.pad(k, ((0, 0), (0, 1))).ravel(),
+        }  # fmt: skip
+        region = self.store.types["sensor_msgs/msg/RegionOfInterest"](0, 0, 0, 0, False)
+        self._write(
+            "/deepbasis/camera_info", INFO, time, header=head, height=size[0], width=size[1],
+            distortion_model="plumb_bob", binning_x=0, binning_y=0, roi=region, **matrices,
+        )  # fmt: skip
+
+    def _write_cloud(
+        self, recorded: Recorded, head: Any, time: int, depth: np.ndarray, std: np.ndarray
+    ) -> None:
+        assert recorded.camera is not None
+        xyz, where = to_xyz(depth, recorded.camera)
+        whole, fields = cloud_fields(xyz, recorded.image[where], std[where])
+        make = self.store.types["sensor_msgs/msg/PointField"]
+        whole["fields"] = [make(**field) for field in fields]
+        self._write("/deepbasis/points", CLOUDS[0], time, header=head, **whole)
+
+    def _header(self, time: int, frame_id: str) -> Any:
+        sec, nanosec = divmod(time, NANOSECONDS)
+        stamp = self.store.types["builtin_interfaces/msg/Time"](sec, nanosec)
+        sequence = [self.count] if self.ros1 else []
+        return self.store.types["std_msgs/msg/Header"](*sequence, stamp, frame_id)
+
+    def _write(self, topic: str, kind: str, time: int, **fields: Any) -> None:
+        if topic not in self.topics:
+            self.topics[topic] = self.writer.add_connection(topic, kind, typestore=self.store)
+        message = self.store.types[kind](**fields)
+        serialize = self.store.serialize_ros1 if self.ros1 else self.store.serialize_cdr
+        self.writer.write(self.topics[topic], time, serialize(message, kind))
+
+
+def _choose(asked: str | None, kinds: dict[str, str], wanted: tuple[str, ...], option: str) -> str:
+    """The topic that is asked for, or else the only one of its kind."""
+    there = [topic for topic, kind in kinds.items() if kind in wanted]
+    if asked is None and len(there) == 1:
+        return there[0]
+    listed = ", ".join(there[:LISTED]) or "none"
+    if asked is None:
+        raise ValueError(f"pass {option} with one of the topics {listed}")
+    if asked not in there:
+        kind = f" (it is {kinds[asked]})" if asked in kinds else ""
+        raise ValueError(f"{option} {asked} is not one of the topics {listed}{kind}")
+    return asked
+
+
+def _stamp(raw: bytes, is2: bool, logged: int) -> int:
+    """Nanoseconds of a serialised message's header, or when it was written if they are 0.
+
+    The header comes first: in ROS 1 after a sequence number, in ROS 2 after four bytes that tell
+    the byte order.
+    """
+    order = ">" if is2 and raw[1] % 2 == 0 else "<"
+    sec, nanosec = struct.unpack_from(f"{order}II", raw, 4)
+    return int(sec) * NANOSECONDS + int(nanosec) or logged

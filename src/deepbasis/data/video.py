@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames of video files, read in order with PyAV."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from deepbasis.data.files import find_file
+from deepbasis.data.limits import reading
+from deepbasis.shapes import UInt8
+
+VIDEOS = (".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v")
+
+
+def import_av() -> ModuleType:
+    """Import PyAV, with a message on how to install it."""
+    try:
+        return import_module("av")
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            'video files need PyAV; install it with: pip install "deepbasis[video]"'
+        ) from error
+
+
+def count_frames(path: Path) -> int:
+    """Frames of a video, counted without decoding them."""
+    av = import_av()
+    with reading(find_file(path), "a video"), av.open(str(path)) as container:
+        count = sum(1 for packet in container.demux(_stream(container)) if packet.size)
+    if not count:
+        raise ValueError(f"{path} holds no frame")
+    return count
+
+
+class Video:
+    """The frames of a video; reading them in order is fast."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.frames = self._decode()
+        self.next = 0
+
+    def read(self, index: int) -> UInt8[np.ndarray, "h w 3"]:
+        """A frame as RGB."""
+        if index < self.next:
+            self.frames, self.next = self._decode(), 0
+        with reading(self.path, "a video"):
+            for image in self.frames:
+                self.next += 1
+                if self.next > index:
+                    return image
+        raise ValueError(f"{self.path} ends after {self.next} frames, before frame {index}")
+
+    def _decode(self) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
+        with import_av().open(str(self.path)) as container:
+            for frame in container.decode(_stream(container)):
+                yield frame.to_ndarray(format="rgb24")
+
+
+@lru_cache(maxsize=1)
+def open_video(path: Path) -> Video:
+    """The video that was read last stays open, where it was."""
+    return Video(find_file(path))
+
+
+def _stream(container: Any) -> Any:
+    if not container.streams.video:
+        raise ValueError("it holds no pictures")
+    return container.streams.video[0]

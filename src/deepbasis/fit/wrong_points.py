@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find wrong points of one image: reflections, mismatches, surfaces that the camera does not see.
+
+A point is right with probability 1 - pi, and else has any depth. Right points agree with what the
+others predict; but a few gross errors inflate the noise until nothing looks wrong, and correlated
+errors follow each of them. So it is done in two steps.
+
+1. The bases alone are fitted: far fewer weights than points. Least absolute residuals come first,
+   then EM, in which each point is judged by the prediction of the others. Points that are more
+   likely wrong than right are suspects.
+2. The residuals of each point's neighbours, without suspects, predict its own, as in `correlated`.
+   Errors are from a t distribution, whose scale is that of the image, or of a uniform one: EM finds
+   the scale and pi, and what is more likely wrong than right is wrong.
+
+Edges and objects that the bases do not explain are large errors of right points, too. They differ
+from wrong points in that they have company: a point that is as far away as a neighbour which is not
+a suspect may be on that neighbour's surface. And suspects that have more neighbours like
+themselves than chance explains, are an object.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from deepbasis.fit import correlated
+from deepbasis.fit.checks import check_finite, check_points
+from deepbasis.fit.kernel import Kernel
+from deepbasis.fit.neighbours import coarse_to_fine, others
+from deepbasis.fit.prior import Prior
+from deepbasis.shapes import Bool, Float, Int
+
+# Rounds of least absolute residuals, of EM for the bases, and of EM for the neighbours.
+LEAST_ABSOLUTE, BASES_EM, EM = 4, 5, 10
+# The neighbours are asked this many times, the second time without what was found at first.
+PASSES = 2
+# At most this many points determine the bases in the first step.
+ENOUGH = 2000
+# Wrong points are uniform over this range of log depth: a factor of 7.
+RANGE = 2.0
+# Smallest and largest pi in the first step, and in the second: pi decides how far a point may be
+# from its neighbours, which is not to vary too much.
+LEAST_WRONG, MOST_WRONG, LEAST_JUDGED, MOST_JUDGED = 0.01, 0.45, 0.03, 0.1
+# Degrees of freedom of the errors of right points, where the weights are known.
+DOF, MOST_DOF = 1.5, 2.5
+# Points are on one surface if they agree up to this in log depth, or in what the bases leave of it.
+AGREE = 0.05
+# Neighbours that may be on a point's surface, within this distance in image widths; and the
+# probability that a right point is on the surface of a neighbour, and not where all predict it.
+COMPANY, REACH, EDGE = 8, 0.08, 0.05
+# Suspects are an object if so many agreeing neighbours of CLUSTER have a smaller probability.
+CLUSTER, CHANCE, LEAST_CLUSTER, SIMILAR = 8, 0.003, 2, 0.2
+# No point is wrong whose depth is off by less: about 10 %.
+LEAST_ERROR = 0.1
+# With fewer points nothing contradicts anything.
+FEWEST = 5
+# Median of the absolute value of a standard normal variable.
+NORMAL_MEDIAN = 0.6745
+# Smallest variance of log depth around the bases, and distance from a leverage of 1.
+SMALLEST, LEVERAGE = 1e-8, 1e-9
+
+
+class Places(NamedTuple):
+    """Points of one image for `probability_wrong`."""
+
+    x: Float[Tensor, "n f"]
+    """As in `correlated.locate`."""
+    phi: Float[Tensor, "n m"]
+    z: Float[Tensor, "n"]
+    amplitude: Float[Tensor, "n"]
+    """Size of the correlated errors."""
+    weight: Float[Tensor, "n"]
+    """Relative precision."""
+    noise: Float[Tensor, "n"]
+    """Variance of log depth of the measurement itself."""
+
+
+class OnBases(NamedTuple):
+    """A robust fit of the bases."""
+
+    residual: Float[Tensor, "n"]
+    root: Float[Tensor, "n m"]
+    """The covariance of the predictions is root root'."""
+    wrong: Float[Tensor, "n"]
+    """Probability that a point is wrong."""
+
+
+@torch.no_grad()
+def probability_wrong(
+    kernel: Kernel, prior: Prior, scatter: float, points: Places
+) -> Float[Tensor, "n"]:
+    """Probability that each point is wrong, in float64; 0 for those off by less than 10 %.
+
+    Args:
+        kernel: of correlated errors.
+        prior: of the weights.
+        scatter: usual variance of log depth around the bases.
+        points: all of them have a positive weight.
+    """
+    wrong = torch.zeros_like(points.z, dtype=torch.float64)
+    if len(wrong) < FEWEST:
+        return wrong
+    bases = fit_bases(points, prior, scatter)
+    suspect = find_suspects(points.x, bases.residual, bases.wrong > 0.5)
+    for _ in range(PASSES):
+        if not suspect.any():
+            break
+        wrong = judge(kernel, points, bases, suspect)
+        suspect = find_suspects(points.x, bases.residual, wrong > 0.5)
+    return torch.where(suspect, wrong, wrong.clamp(max=0.5))
+
+
+def fit_bases(points: Places, prior: Prior, scatter: float) -> OnBases:
+    """A fit of the bases that a large part of wrong points, also of the same sign, moves little."""
+    checked = check_points(points.phi, points.z, points.weight)
+    root, start = prior.root.to(checked.phi), prior.mean.to(checked.phi)
+    all_phi, all_z = checked.phi @ root, checked.z - checked.phi @ start
+    check_finite(checked, all_phi.mT @ all_phi)
+    all_noise = points.noise.double()
+    few = len(all_z) <= ENOUGH
+    some = slice(None) if few else coarse_to_fine(points.x[:, :2])[:ENOUGH]
+    phi, z, extra = all_phi[some], all_z[some], all_noise[some]
+    least = torch.tensor(max(scatter, SMALLEST)).to(z)
+    # A scale that all points share contradicts nothing.
+    residual, var, pi = z - z.median(), least, 0.1
+    for _ in range(LEAST_ABSOLUTE):
+        right = (1 + residual.square() / (var + extra)).rsqrt()
+        mean, chol = solve(phi, z, right / (var + extra))
+        residual = z - phi @ mean
+    for _ in range(BASES_EM):
+        noise, model_var = var + extra, spread(chol, phi).square().sum(-1)
+        rest = (1 - right * model_var / noise).clamp(min=LEVERAGE)  # 1 - leverage
+        right = 1 - wrong_by(gaussian(residual / rest, noise + model_var / rest), pi)
+        pi = min(max(1 - float(right.mean()), LEAST_WRONG), MOST_WRONG)
+        size = weighted_median(residual.abs() / rest.sqrt(), right) / NORMAL_MEDIAN
+        var = size.square().clamp(min=least)
+        mean, chol = solve(phi, z, right / (var + extra))
+        residual = z - phi @ mean
+    residual, wide = all_z - all_phi @ mean, spread(chol, all_phi)
+    if not few:
+        var = var + all_noise + wide.square().sum(-1)
+        right = 1 - wrong_by(gaussian(residual, var), pi)
+    return OnBases(residual, wide, 1 - right)
+
+
+def solve(
+    phi: Float[Tensor, "n m"], z: Float[Tensor, "n"], precision: Float[Tensor, "n"]
+) -> tuple[Float[Tensor, "m"], Float[Tensor, "m m"]]:
+    """Posterior mean of weights whose prior is standard normal, and the factor of its precision."""
+    weighted = phi * precision[:, None]
+    eye = torch.eye(phi.shape[1], dtype=phi.dtype, device=phi.device)
+    chol = torch.linalg.cholesky(eye + weighted.mT @ phi)
+    return torch.cholesky_solve((weighted.mT @ z)[:, None], chol)[:, 0], chol
+
+
+def spread(chol: Float[Tensor, "m m"], phi: Float[Tensor, "n m"]) -> Float[Tensor, "n m"]:
+    """Root of the covariance of predictions; `chol` is that of `solve`."""
+    return torch.linalg.solve_triangular(chol, phi.mT, upper=False).mT
+
+
+def wrong_by(density: Float[Tensor, "n"], pi: float) -> Float[Tensor, "n"]:
+    """Probability that points are wrong, from their density if they are right."""
+    return pi / RANGE / ((1 - pi) * density + pi / RANGE)
+
+
+def judge(
+    kernel: Kernel, points: Places, bases: OnBases, suspect: Bool[Tensor, "n"]
+) -> Float[Tensor, "n"]:
+    """Probability that each point is wrong, by its neighbours that are no suspects."""
+    s, near = points.amplitude.double(), others(points.x[:, :2], correlated.NEIGHBOURS, ~suspect)
+    values = torch.cat([bases.root, bases.residual[:, None]], -1) / s[:, None]
+    scaled = check_points(values[:, :-1], values[:, -1], points.weight * s.square())
+    found = correlated.whiten_at(kernel, points.x, scaled, near)
+    correction = scaled.z - found.z * found.variance_ratio.sqrt()
+    known = F.pad(scaled.z, (0, near.shape[1]))
+    error = (scaled.z - correlated.bound(correction, near, known)) * s
+    ratio = found.variance_ratio * s.square()
+    model_var = found.phi.square().sum(-1) * ratio
+    company = has_company(points, bases.residual, near)
+    middle, pi, var = median_of_t(DOF), 0.05, ratio
+    for _ in range(EM):
+        # The median of the right points, if the wrong ones are those of the largest error.
+        size = torch.quantile(error.abs() / var.sqrt(), 0.5 * (1 - pi)) / middle
+        ratio = (ratio * size.square()).clamp(min=SMALLEST)
+        var = ratio + model_var
+        # Gaussian where the weights are uncertain, as in `latent.StudentT`.
+        right = student_t(error, var, (DOF * var / ratio).clamp(max=MOST_DOF))
+        wrong = wrong_by(right + EDGE / (2 * AGREE) * company, pi)
+        pi = min(max(float(wrong.mean()), LEAST_JUDGED), MOST_JUDGED)
+    return torch.where(error.abs() > LEAST_ERROR, wrong, 0)
+
+
+def has_company(
+    points: Places, residual: Float[Tensor, "n"], near: Int[Tensor, "n k"]
+) -> Bool[Tensor, "n"]:
+    """Whether one of a point's nearest neighbours agrees with it."""
+    near, k = near[:, :COMPANY], near.shape[1]
+    place = F.pad(points.x[:, :2].double(), (0, 0, 0, k), value=torch.inf)
+    close = (place[near] - place[: len(near), None]).norm(dim=-1) < REACH
+    return (close & (agree(points.z.double(), near, k) | agree(residual, near, k))).any(-1)
+
+
+def agree(
+    values: Float[Tensor, "n"], near: Int[Tensor, "n k"], missing: int
+) -> Bool[Tensor, "n k"]:
+    """Which neighbours have about the same value."""
+    padded = F.pad(values, (0, missing), value=torch.inf)
+    return (padded[near] - values[:, None]).abs() < AGREE
+
+
+def find_suspects(
+    x: Float[Tensor, "n f"], residual: Float[Tensor, "n"], suspect: Bool[Tensor, "n"]
+) -> Bool[Tensor, "n"]:
+    """Suspects without those that have more suspects of the same residual around them than chance
+    explains: objects that the bases do not know.
+    """
+    from scipy.special import bdtrc
+
+    near = others(x[:, :2], CLUSTER)
+    alike = agree(residual, near, CLUSTER) & F.pad(suspect, (0, CLUSTER))[near]
+    count = alike.sum(-1)
+    known = residual[suspect].sort().values
+    # Of all points, those that are suspects of the same residual.
+    above, below = (torch.searchsorted(known, residual + step) for step in (SIMILAR, -SIMILAR))
+    share = ((above - below).double() / len(x)).clamp(max=1 - LEVERAGE)
+    chance = bdtrc((count - 1).double().cpu().numpy(), CLUSTER, share.cpu().numpy())
+    unlikely = torch.from_numpy(chance).to(share) < CHANCE
+    return suspect & ~(unlikely & (count >= LEAST_CLUSTER))
+
+
+def gaussian(error: Float[Tensor, "n"], var: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+    """Density of a normal distribution."""
+    return torch.exp(-error.square() / var / 2) / (2 * math.pi * var).sqrt()
+
+
+def student_t(
+    error: Float[Tensor, "n"], scale2: Float[Tensor, "n"], dof: Float[Tensor, "n"]
+) -> Float[Tensor, "n"]:
+    """Density of Student's t, whose squared scale is `scale2`."""
+    norm = torch.lgamma((dof + 1) / 2) - torch.lgamma(dof / 2) - (math.pi * dof * scale2).log() / 2
+    return torch.exp(norm - (dof + 1) / 2 * torch.log1p(error.square() / scale2 / dof))
+
+
+def median_of_t(dof: float) -> float:
+    """Median of the absolute value of Student's t."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(dof, 0.75))
+
+
+def weighted_median(values: Float[Tensor, "n"], weight: Float[Tensor, "n"]) -> Float[Tensor, ""]:
+    """The value that half of the weight is below."""
+    order = values.argsort()
+    below = weight[order].cumsum(0)
+    return values[order[(below < below[-1] / 2).sum()]]

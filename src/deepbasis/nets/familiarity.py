@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much an image resembles those that a network was trained on, by the network's own features.
+
+An image is summed up by the mean of each channel of the encoder's stages, at strides 4 to 32.
+Training frames give mean and covariance of these summaries, for each stage. The distance of an
+image is the root of the mean over the stages of its squared Mahalanobis distance per channel, so
+that each stage counts the same: the first ones know the camera, the last ones the things in the
+picture. It is compared with the distances of frames that the statistics were not measured on.
+
+The prior of an image that is farther away than most of these is wider, up to what was learned from
+distorted frames.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from deepbasis.fit import Widening
+from deepbasis.shapes import Float
+
+STAGES = 4
+# Added to the variance of the features, relative to it: training frames are fewer than would be
+# needed to know the directions in which they vary least.
+SHRINKAGE = 0.003
+# Smallest standard deviation of a feature, for those that a network never uses.
+SMALLEST_STD = 1e-6
+# Quantiles of the distances of familiar frames between which the prior is widened more and more.
+RAMP = (0.85, 0.95)
+
+
+class Known(nn.Module):
+    """Buffers that do not exist until they are set or loaded."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        for name in names:
+            self.register_buffer(name, None)
+
+    def store(self, **values: Tensor | float | None) -> None:
+        """Set some of them; None forgets them."""
+        for name, value in values.items():
+            setattr(self, name, None if value is None else torch.as_tensor(value).float())
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        """Make room for what a file holds."""
+        for name in self._buffers:
+            if (stored := state_dict.get(prefix + name)) is not None:
+                setattr(self, name, torch.empty_like(stored))
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+class Stage(Known):
+    """Mean and covariance of the summaries of one stage."""
+
+    mean: Tensor
+    whitener: Tensor
+    """W with W W' the inverse of the covariance, divided by the number of channels."""
+
+    def __init__(self) -> None:
+        super().__init__("mean", "whitener")
+
+    def learn(self, summaries: Float[Tensor, "n c"]) -> None:
+        """From n frames."""
+        x = summaries.double()
+        mean, std = x.mean(0), x.std(0).clamp(min=SMALLEST_STD)
+        y = (x - mean) / std
+        values, vectors = torch.linalg.eigh(y.mT @ y / (len(y) - 1))
+        size = (values.clamp(min=0) + SHRINKAGE).mul(len(values)).rsqrt()
+        self.store(mean=mean, whitener=vectors * size / std[:, None])
+
+    def square(self, summary: Float[Tensor, "b c"]) -> Float[Tensor, "b"]:
+        """Squared Mahalanobis distance per channel."""
+        return ((summary.to(self.mean) - self.mean) @ self.whitener).square().sum(1)
+
+
+class Familiarity(Known):
+    """What a network is used to; nothing is known until it is learned or loaded."""
+
+    typical: Tensor
+    """Distances of familiar frames, in rising order."""
+    scale: Tensor
+    """Factor on the prior's covariance for images that are not familiar at all."""
+    offset_var: Tensor
+    """Variance of log depth that all pixels of such an image have in common, in addition."""
+    focal: Tensor
+    """Of the camera of the training frames, in image widths; 0 if it is not known."""
+    focal_power: Tensor
+    """Depth without points is to be multiplied by (focal / usual focal)^power: 1 if the network
+    takes every image for one of the usual camera, 0 if it can tell."""
+
+    def __init__(self) -> None:
+        super().__init__("typical", "scale", "offset_var", "focal", "focal_power")
+        self.stages = nn.ModuleList(Stage() for _ in range(STAGES))
+
+    @property
+    def known(self) -> bool:
+        """Whether it was learned."""
+        return self.typical is not None
+
+    def forget(self) -> None:
+        """Go back to knowing nothing."""
+        for module in (self, *self.stages):
+            module.store(**dict.fromkeys(module._buffers))
+
+    def learn_stages(self, summaries: Float[Tensor, "n f"], channels: Sequence[int]) -> None:
+        """Learn mean and covariance of the summaries of some frames."""
+        parts = torch.split(summaries, list(channels), 1)
+        for stage, part in zip(self.stages, parts, strict=True):
+            stage.learn(part)  # type: ignore[operator]
+
+    def distance(self, summary: Float[Tensor, "b f"]) -> Float[Tensor, "b"]:
+        """Distance of images; familiar ones are at about 1."""
+        stages: Any = list(self.stages)
+        parts = torch.split(summary, [len(stage.mean) for stage in stages], 1)
+        squares = [stage.square(part) for stage, part in zip(stages, parts, strict=True)]
+        return torch.stack(squares).mean(0).sqrt()
+
+    def of(self, summary: Float[Tensor, "1 f"] | None) -> float | None:
+        """Familiarity of an image: see `Completion.familiarity`."""
+        if not self.known or summary is None:
+            return None
+        farther = int((self.typical >= self.distance(summary)).sum())
+        return (1 + farther) / (1 + len(self.typical))
+
+    def widening(self, summary: Float[Tensor, "b f"] | None) -> Widening | None:
+        """How much wider the prior of each image is."""
+        if not self.known or summary is None:
+            return None
+        start, end = self.typical.quantile(self.typical.new_tensor(RAMP))
+        share = ((self.distance(summary) - start) / (end - start).clamp(min=1e-9)).clamp(0, 1)
+        return Widening(1 + share * (self.scale - 1), share * self.offset_var)
+
+    def depth_factor(self, focal: float) -> float:
+        """What depth without points is to be multiplied by, for a focal length in image widths."""
+        if not self.known or not self.focal > 0:
+            return 1.0
+        return float((focal / self.focal) ** self.focal_power)

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Drawing all views, and the line that reads the pixel at the cursor.
+
+import { interval, metres, percent } from "./format.js";
+import { drawOverlay } from "./overlay.js";
+import { find, state, views } from "./state.js";
+
+let painting = false;
+
+/** Draw all views at the next frame. */
+export function repaint() {
+  if (painting) return;
+  painting = true;
+  requestAnimationFrame(() => {
+    painting = false;
+    for (const view of Object.values(views)) {
+      if (view.name !== "space") view.draw(state.lens, (...where) => drawOverlay(state, ...where));
+    }
+    readOut();
+    if (state.fresh) document.dispatchEvent(new CustomEvent("answered", { detail: state.fresh }));
+    state.fresh = null;
+  });
+}
+
+function readOut() {
+  const [strong, span] = find("readout").children;
+  const { maps, cursor, lens } = state;
+  if (!cursor || !maps.depth || !lens.inside(...cursor)) {
+    strong.textContent = "Point at a pixel to read its depth";
+    span.textContent = "90 %: the true depth lies in between in 9 of 10 cases";
+    return;
+  }
+  const [u, v] = cursor.map(Math.round);
+  const at = (name) => maps[name].at(u, v);
+  strong.textContent = interval(at("depth"), at("low"), at("high"), state.level);
+  const rest = [`std ${metres(at("std"))} m`];
+  if (maps.closer) rest.push(`closer than ${metres(state.closer)} m: ${percent(at("closer"))}`);
+  if (maps.truth) rest.push(at("truth") > 0 ? `ground truth ${metres(at("truth"))} m` : "no ground truth");
+  rest.push(`column ${u}, row ${v}`);
+  span.textContent = rest.join(" · ");
+}

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of the user, on their way through readers that take paths."""
+
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+# Longest name of a file that is kept.
+LONGEST_NAME = 80
+# What readers say of options of the command line, in the words of the page.
+WORDS = {
+    "pass the right one (--depth-scale)": "set the depth scale beside the list of points",
+    "pass --intrinsics": "drop its camera file first, or type fx, fy, cx and cy",
+    "--depth-scale": "the depth scale",
+}
+
+
+@dataclass(frozen=True)
+class Uploads:
+    """Where files are kept while they are read, and how large they may be."""
+
+    root: Path
+    """The only folder that anything is written to."""
+    max_bytes: int
+    max_pixels: int
+
+    @contextmanager
+    def folder(self) -> Iterator[Path]:
+        """A folder of its own, which is removed afterwards.
+
+        Messages of errors name files as the user does, not where they were kept.
+        """
+        with tempfile.TemporaryDirectory(dir=self.root, prefix="page-") as place:
+            try:
+                yield Path(place)
+            except (ValueError, OSError) as error:
+                raise ValueError(in_words_of_the_page(str(error), place)) from error
+
+    @contextmanager
+    def stored(self, name: str, content: bytes) -> Iterator[Path]:
+        """A file of the user, under a harmless name."""
+        if not content:
+            raise ValueError(f"{harmless(name)} is empty")
+        if len(content) > self.max_bytes:
+            raise ValueError(
+                f"{harmless(name)} has {len(content) / 1e6:.1f} MB, more than the limit of "
+                f"{self.max_bytes / 1e6:g} MB"
+            )
+        with self.folder() as folder:
+            path = folder / harmless(name)
+            path.write_bytes(content)
+            yield path
+
+    def check_pixels(self, name: str, size: tuple[int, int]) -> None:
+        """Refuse an image that is too large for many pages at once."""
+        if size[0] * size[1] > self.max_pixels:
+            raise ValueError(
+                f"{name} has {size[0] * size[1] / 1e6:.1f} million pixels, more than the limit of "
+                f"{self.max_pixels / 1e6:g} million; reduce it, or use `deepbasis complete`"
+            )
+
+
+def harmless(name: str) -> str:
+    """The last part of a name, in letters, digits and a few signs, with its suffix."""
+    last = re.split(r"[/\\]", name)[-1]
+    clean = re.sub(r"[^\w.() -]", "_", last).strip(". ")
+    stem, dot, suffix = clean.rpartition(".")
+    if not dot:
+        stem, suffix = clean, ""
+    short = (stem or "file")[: LONGEST_NAME - 10]
+    return f"{short}.{suffix[:9]}" if suffix else short
+
+
+def in_words_of_the_page(text: str, place: str) -> str:
+    """A message of a reader, without the folder of the server and options of the command line."""
+    text = text.replace(f"{place}/", "").replace(place, "the server's folder")
+    for option, words in WORDS.items():
+        text = text.replace(option, words)
+    return text

@@ -1,0 +1,453 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fit and the prediction of one image in operations that ONNX has.
+
+The same mathematics as `fit.correlated` and `fit.evidence`, for a fixed maximum of points: those
+that are not used have weight 0. What is different:
+
+- Neighbours are found by comparing all distances, not by a tree. Of points that are equally far, as
+  many are that lie at whole pixels, others may be taken.
+- Where an eigendecomposition makes EM steps cheap, each step inverts the 63 x 63 matrix. It is the
+  only matrix function: `spd_inverse`, which becomes a loop of ONNX.
+- Blocks of pixels that share neighbours are 8 x 8 pixels, whatever the number of points; Python
+  takes smaller ones where more than 2 points on average, or more than 12, are in a block.
+- All bases are upsampled to full size, which takes about 2 kB a pixel.
+- Wrong points are not left out (`robust=False`); there are no Huber weights, no samples and no
+  warnings.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from deepbasis import latent
+from deepbasis.fit import Kernel
+from deepbasis.fit.correlated import NEIGHBOURS
+from deepbasis.fit.kernel import LEAST_NOISE, ROUGHER
+from deepbasis.fit.linear import SMALLEST_NOISE
+from deepbasis.fit.neighbours import BITS, CANDIDATES, SIDES, SPARSER
+from deepbasis.layer import BasisFit
+from deepbasis.layer.calibration_table import TINY
+from deepbasis.shapes import Bool, Float, Int
+
+SIDE = SIDES[0]
+# Degrees of freedom at which quantiles are stored, and between which their logs are interpolated.
+LEAST_DOF, MOST_DOF, DOF_KNOTS = 0.2, 1e8, 1024
+FAR = 1e30
+# An integer beyond all codes of places, whose product with the number of points is exact.
+LAST = 2.0**40
+
+
+@torch.library.custom_op("deepbasis::spd_inverse", mutates_args=())
+def spd_inverse(a: Tensor) -> Tensor:
+    """Inverse of symmetric positive definite matrices."""
+    return torch.linalg.inv(a)
+
+
+@spd_inverse.register_fake
+def _(a: Tensor) -> Tensor:
+    return torch.empty_like(a)
+
+
+class Neighbours(NamedTuple):
+    """Indices of points, and which of them are there."""
+
+    which: Int[Tensor, "q k"]
+    there: Bool[Tensor, "q k"]
+
+
+class Measured(NamedTuple):
+    """The points of an image, those in use first."""
+
+    used: Bool[Tensor, "n"]
+    place: Float[Tensor, "n f"]
+    """Scaled, as kernels take it."""
+    position: Float[Tensor, "n 2"]
+    """Row and column in image widths, rounded to float32."""
+    noise: Float[Tensor, "n"]
+    values: Float[Tensor, "n c"]
+    """Bases and log depth, divided by the amplitude; 0 where not used."""
+
+
+class Weights(NamedTuple):
+    """What EM finds."""
+
+    mean: Float[Tensor, "m"]
+    cov: Float[Tensor, "m m"]
+    beta: Float[Tensor, ""]
+
+
+class FitGraph(nn.Module):
+    """`BasisFit` with correlated errors, for one image and at most `points` points.
+
+    Args:
+        layer: a trained layer.
+        points: the maximum.
+        embedding: whether the kernel is learned: an embedding and an amplitude take the place of
+            the image.
+    """
+
+    prior_mean: Tensor
+    prior_root: Tensor
+    quantiles: Tensor
+    reversed_bits: Tensor
+
+    def __init__(self, layer: BasisFit, points: int, *, embedding: bool) -> None:
+        super().__init__()
+        model = layer.correlated
+        if not (points >= CANDIDATES * NEIGHBOURS and model.noise.shape > 0):
+            raise ValueError(
+                f"the fit needs a learned noise, and at least {CANDIDATES * NEIGHBOURS} points as "
+                f"the maximum, not {points}"
+            )
+        self.points, self.embedding = points, embedding
+        self.kernel: Kernel = model.kernel
+        self.usual_noise = model.usual_noise
+        self.steps, self.tol = int(layer.em["steps"]), float(layer.em["tol"])
+        self.alpha, self.noise = layer.prior.alpha.value, model.noise.value
+        prior = layer.prior.value
+        self.register_buffer("prior_mean", prior.mean.double())
+        self.register_buffer("prior_root", prior.root.double())
+        table = model.calibration
+        self.table = {
+            name: [float(x) for x in getattr(table, name)]
+            for name in ("points", "factor", "dof", "width")
+        }
+        self.factors = float(table.noise_factor), float(table.model_factor)
+        self.register_buffer("quantiles", _quantiles())
+        bits = points.bit_length()
+        reverse = [int(f"{i:0{bits}b}"[::-1], 2) for i in range(points)]
+        self.register_buffer("reversed_bits", torch.tensor(reverse).double())
+
+    def forward(
+        self, points: Float[Tensor, "n 4"], guide: Tensor, *maps: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Log depth, its variance, depth, std, and the bounds of the 90 % interval.
+
+        Args:
+            points: rows of `u v metres sigma`; metres 0 for those not used, sigma 0 if not known.
+            guide: the image or, with a learned kernel, its embedding.
+            maps: with a learned kernel, the amplitude; then the bases, coarse to fine.
+        """
+        size = (guide.shape[2], guide.shape[3])
+        amplitude = maps[0][0, 0] if self.embedding else None
+        features = guide[0] if self.embedding else guide[0].float() / 255
+        scales = maps[1:] if self.embedding else maps
+        phi = torch.cat(
+            [torch.ones(1, 1, *size)]
+            + [F.interpolate(x, size, mode="bilinear", align_corners=False) for x in scales],
+            1,
+        )[0]
+        seen = self.measure(points, phi, features, amplitude, size)
+        near = self.earlier(seen)
+        weights = self.fit(seen, near)
+        count = seen.used.sum().double()
+        mean, model_var, noise_var = self.predict(seen, weights, phi, features, amplitude, size)
+        return self.calibrated(mean, model_var, noise_var, count)
+
+    def measure(
+        self,
+        points: Float[Tensor, "n 4"],
+        phi: Float[Tensor, "m h w"],
+        features: Float[Tensor, "c h w"],
+        amplitude: Float[Tensor, "h w"] | None,
+        size: tuple[int, int],
+    ) -> Measured:
+        """Read all that is known at the points."""
+        height, width = size
+        row, column = (points[:, 1] + 0.5).floor(), (points[:, 0] + 0.5).floor()
+        depth = points[:, 2]
+        used = (depth > latent.LEAST_DEPTH) & (depth < latent.LARGEST_DEPTH)
+        used = used & (row >= 0) & (row < height) & (column >= 0) & (column < width)
+        order = _argsort(torch.where(used, 0.0, 1.0))
+        points, used = points[order], used[order]
+        u, v, depth, sigma = torch.where(used[:, None], points, 1.0).unbind(1)
+        u, v = torch.where(used, u, 0.0), torch.where(used, v, 0.0)
+        row, column = (v + 0.5).floor().long(), (u + 0.5).floor().long()
+        pixel = row * width + column
+        at = _interpolate(phi, v, u, size)
+        z = depth.log()
+        noise = (sigma / depth).square()
+        weight = torch.full_like(z, self.usual_noise) / (self.usual_noise + noise)
+        if amplitude is not None:
+            s = amplitude.flatten()[pixel]
+            at, z, weight = at / s[:, None], z / s, weight * s.square()
+        position = torch.stack([v, u], 1) / width
+        guide = features.flatten(1)[:, pixel].mT
+        values = torch.cat([at, z[:, None]], 1).double()
+        return Measured(
+            used,
+            self.kernel.scale(torch.cat([position, guide], 1)).double(),
+            position.double(),
+            (float(self.kernel.nugget) / weight).clamp(min=LEAST_NOISE).double(),
+            torch.where(used[:, None], values, 0.0),
+        )
+
+    def coarse_to_fine(self, position: Float[Tensor, "n 2"], used: Tensor) -> Int[Tensor, "n"]:
+        """`neighbours.coarse_to_fine`: points in use, then the others."""
+        low = torch.where(used[:, None], position, FAR).amin(0)
+        off = torch.where(used[:, None], position - low, 0.0)
+        extent = off.max().clamp(min=float(np.finfo(float).tiny))
+        cells = (off / extent * (2**BITS - 1)).floor()
+        code = torch.zeros_like(cells)
+        for bit in range(BITS):
+            digit = (cells / 2**bit).floor()
+            code = code + (digit - 2 * (digit / 2).floor()) * 4.0**bit
+        along = _argsort(torch.where(used, 2 * code[:, 0] + code[:, 1], LAST))
+        count = used.sum()
+        inside = torch.arange(self.points) < count
+        return along[_argsort(torch.where(inside, self.reversed_bits, LAST))]
+
+    def earlier(self, seen: Measured) -> Neighbours:
+        """`neighbours.earlier`: for each point, near points before it from coarse to fine."""
+        k, n = NEIGHBOURS, self.points
+        searched = 3 * k // 2 + 1
+        order = self.coarse_to_fine(seen.position, seen.used)
+        place = seen.position[order]
+        rank = torch.arange(n)
+        # The part of each point ends at the first of 19, 38, 76, ... beyond it.
+        ends, end = torch.full((n,), n), searched
+        while end < n:
+            ends = torch.where((rank < end) & (ends == n), end, ends)
+            end *= 2
+        among = (rank[None] < ends[:, None]) & seen.used[order][None]
+        off = place[:, None] - place[None]
+        distance = torch.where(among, off.square().sum(-1), FAR)
+        value, found = torch.topk(distance, searched, largest=False)
+        before = (found < rank[:, None]) & (value < FAR)
+        chosen = _first(torch.where(before, 0.0, 1.0), k)
+        index, there = found.gather(1, chosen), before.gather(1, chosen)
+        # Back from the order to the points themselves.
+        back = _argsort(order.double())
+        return Neighbours(order[index][back], there[back])
+
+    def condition(
+        self, seen: Measured, near: Neighbours, at: Float[Tensor, "q p f"]
+    ) -> tuple[Float[Tensor, "q p k"], Float[Tensor, "q p"]]:
+        """`kernel.condition`; neighbours that are not there are correlated with nothing."""
+        places = seen.place[near.which]
+        there = near.there.double()
+        cov = self.correlation(places, places) * there[:, :, None] * there[:, None]
+        eye = torch.eye(NEIGHBOURS, dtype=torch.float64)
+        own = torch.where(near.there, 1 + seen.noise[near.which], 2.0)
+        cov = cov * (1 - eye) + eye * own[:, None]
+        k = self.correlation(at, places) * there[:, None]
+        b = k @ spd_inverse(cov)
+        return b, (1 - (b * k).sum(-1)).clamp(min=0.0)
+
+    def correlation(self, one: Tensor, other: Tensor) -> Tensor:
+        """Correlation of errors at scaled places."""
+        squares = one.square().sum(-1)[..., None] + other.square().sum(-1)[:, None]
+        distance = (squares - 2 * one @ other.mT).clamp(min=0.0).sqrt()
+        smooth = (-distance).exp()
+        if self.kernel.smoothness == 1.5:
+            smooth = (1 + math.sqrt(3) * distance) * (-math.sqrt(3) * distance).exp()
+        rough = float(self.kernel.rough)
+        return (1 - rough) * smooth + rough * (-ROUGHER * distance).exp()
+
+    def fit(self, seen: Measured, near: Neighbours) -> Weights:
+        """EM on the innovations of the points; `fit.evidence`."""
+        b, left = self.condition(seen, near, seen.place[:, None])
+        known = (b[:, 0, :, None] * seen.values[near.which]).sum(1)
+        ratio = left[:, 0] + seen.noise
+        white = (seen.values - known) / ratio.sqrt()[:, None]
+        white = torch.where(seen.used[:, None], white, 0.0)
+        phi, z = white[:, :-1], white[:, -1]
+        m = phi.shape[1]
+        a = phi @ self.prior_root
+        r = z - phi @ self.prior_mean
+        # Of a' r as a matrix times a vector, onnxruntime 1.31 makes something else.
+        gram, right = a.mT @ a, (a * r[:, None]).sum(0)
+        n = seen.used.sum().double()
+        least = n * ((torch.finfo(torch.float32).eps * z.abs().max()).square() + SMALLEST_NOISE)
+        eye = torch.eye(m, dtype=torch.float64)
+        known_alpha = self.alpha.shape > 0
+        alpha = torch.full_like(n, self.alpha.shape / self.alpha.rate if known_alpha else 1.0)
+        beta = torch.full_like(n, self.noise.shape / self.noise.rate)
+        converged = n < 0
+        for _ in range(self.steps):
+            inverse = spd_inverse(alpha * eye + beta * gram)
+            u = beta * (inverse @ right)
+            trace = (inverse * eye).sum()
+            squares = (r - a @ u).square().sum() + (m - alpha * trace) / beta
+            squares = torch.maximum(squares, least)
+            new_alpha = (m + 2 * self.alpha.shape) / (
+                trace + u.square().sum() + 2 * self.alpha.rate
+            )
+            new_beta = (n + 2 * self.noise.shape) / (squares + 2 * self.noise.rate)
+            moved = (new_beta - beta).abs() > self.tol * beta
+            alpha = torch.where(converged, alpha, new_alpha)
+            beta = torch.where(converged, beta, new_beta)
+            converged = converged | ~moved
+        inverse = spd_inverse(alpha * eye + beta * gram)
+        mean = self.prior_mean + self.prior_root @ (beta * (inverse @ right))
+        return Weights(mean, self.prior_root @ inverse @ self.prior_root.mT, beta)
+
+    def surroundings(self, seen: Measured, size: tuple[int, int]) -> Neighbours:
+        """`neighbours.Surroundings` of the centre of each block of pixels."""
+        (height, width), k = size, NEIGHBOURS
+        pixels = seen.position * width
+        order = self.coarse_to_fine(pixels, seen.used)
+        rank = _argsort(order.double())  # of each point
+        count = seen.used.sum()
+        down, right = (height + SIDE - 1) // SIDE, (width + SIDE - 1) // SIDE
+        row = (torch.arange(down).double() * SIDE + (SIDE - 1) / 2)[:, None].expand(down, right)
+        column = (torch.arange(right).double() * SIDE + (SIDE - 1) / 2)[None].expand(down, right)
+        centre = torch.stack([row, column], -1).reshape(-1, 2)
+        offset = pixels[None] - centre[:, None]
+        distance = offset.abs().amax(-1)
+        value, found = torch.topk(
+            torch.where(seen.used[None], distance, FAR), CANDIDATES * k, largest=False
+        )
+        there = value < FAR
+        for times in SPARSER:
+            some = (rank < (count // times).clamp(min=1)) & seen.used
+            value, far = torch.topk(torch.where(some[None], distance, FAR), k, largest=False)
+            reach = torch.where(there, distance.gather(1, found), 0.0).amax(1, keepdim=True)
+            new = (value < FAR) & (distance.gather(1, far) > reach) & (count > CANDIDATES * k)
+            found, there = torch.cat([found, far], 1), torch.cat([there, new], 1)
+        down_of = offset[..., 0].gather(1, found) > 0
+        right_of = offset[..., 1].gather(1, found) > 0
+        later = torch.zeros_like(found, dtype=torch.float64)
+        for low in (False, True):
+            for left in (False, True):
+                inside = (down_of == low) & (right_of == left) & there
+                rank_inside = inside.double().cumsum(1) - 1
+                later = torch.where(inside & (rank_inside >= max(k // 6, 1)), 1.0, later)
+        later = torch.where(distance.gather(1, found) <= SIDE / 2, -1.0, later)
+        later = torch.where(there, later, 2.0)
+        chosen = _first(later, k)
+        return Neighbours(found.gather(1, chosen), there.gather(1, chosen))
+
+    def predict(
+        self,
+        seen: Measured,
+        weights: Weights,
+        phi: Float[Tensor, "m h w"],
+        features: Float[Tensor, "c h w"],
+        amplitude: Float[Tensor, "h w"] | None,
+        size: tuple[int, int],
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Latent mean, model variance and noise variance at every pixel; `correlated.predict`."""
+        (height, width), side = size, SIDE
+        near = self.surroundings(seen, size)
+        down, right = (height + side - 1) // side, (width + side - 1) // side
+        row = torch.arange(down * side).clamp(max=height - 1)
+        column = torch.arange(right * side).clamp(max=width - 1)
+
+        def blocks(maps: Tensor) -> Tensor:
+            """[c, h, w] to [blocks, pixels, c]; beyond the border the pixels at the border."""
+            whole = maps.index_select(1, row).index_select(2, column)
+            parts = whole.view(whole.shape[0], down, side, right, side).permute(1, 3, 2, 4, 0)
+            return parts.reshape(down * right, side * side, whole.shape[0])
+
+        def in_reading_order(values: Tensor) -> Tensor:
+            rows = values.view(down, right, side, side).transpose(1, 2)
+            return rows.reshape(down * side, right * side)[:height, :width]
+
+        across = torch.arange(width).float()[None].expand(height, width)
+        along = torch.arange(height).float()[:, None].expand(height, width)
+        places = torch.cat([torch.stack([along, across]) / width, features])
+        b, left = self.condition(seen, near, self.kernel.scale(blocks(places)).double())
+        bases = blocks(phi).double()
+        residual = seen.values[:, -1] - seen.values[:, :-1] @ weights.mean
+        around = torch.where(near.there, residual[near.which], 0.0)
+        low, high = around.amin(1, keepdim=True), around.amax(1, keepdim=True)
+        low, high = low.clamp(max=0.0), high.clamp(min=0.0)
+        if amplitude is not None:
+            s = blocks(amplitude[None])[..., 0].double()
+            b, left, low, high = b * s[..., None], left * s.square(), low * s, high * s
+        correction = (b @ around[..., None])[..., 0]
+        mean = bases @ weights.mean + torch.minimum(torch.maximum(correction, low), high)
+        rest = bases - b @ seen.values[near.which][..., :-1]
+        model_var = ((rest @ weights.cov) * rest).sum(-1).clamp(min=0.0)
+        noise_var = (left + float(self.kernel.nugget)) / weights.beta
+        return in_reading_order(mean), in_reading_order(model_var), in_reading_order(noise_var)
+
+    def calibrated(
+        self, mean: Tensor, model_var: Tensor, noise_var: Tensor, count: Tensor
+    ) -> tuple[Tensor, ...]:
+        """`Calibration.at` and `latent.interval`."""
+        factor, dof, width = (self._at(count, name) for name in ("factor", "dof", "width"))
+        noise_var = self.factors[0] * factor * noise_var
+        var = self.factors[1] * factor * model_var + noise_var
+        share = noise_var / var
+        maps = [mean, var, mean.exp()]
+        for place in range(2):
+            if self.table["dof"][0] > 0:
+                scale = width**share * self._quantile(dof / share.clamp(min=1e-5), place)
+                half = var.sqrt() * scale
+            else:
+                level = (latent.ONE_SIGMA, 0.9)[place]
+                half = (var / 2).sqrt() * -math.log1p(-level)
+            low, high = (mean - half).exp(), (mean + half).exp()
+            maps += [(high - low) / 2] if place == 0 else [low, high]
+        return tuple(one.float() for one in maps)
+
+    def _at(self, count: Tensor, name: str) -> Tensor:
+        """Interpolate the logarithm of a column of the calibration in ln(1 + points)."""
+        place = count.log1p()
+        knots = [math.log1p(x) for x in self.table["points"]]
+        logs = [math.log(max(x, TINY)) for x in self.table[name]]
+        found = torch.full_like(place, logs[0])
+        for i in range(1, len(knots)):
+            span = max(knots[i] - knots[i - 1], TINY)
+            step = ((place - knots[i - 1]) / span).clamp(0.0, 1.0)
+            between = logs[i - 1] + step * (logs[i] - logs[i - 1])
+            found = torch.where(place > knots[i - 1], between, found)
+        return found.exp()
+
+    def _quantile(self, dof: Tensor, place: int) -> Tensor:
+        """Half the width of Student's central interval, from a table."""
+        first, last = math.log(LEAST_DOF), math.log(MOST_DOF)
+        where = (dof.log() - first) / (last - first) * (DOF_KNOTS - 1)
+        where = where.clamp(0.0, DOF_KNOTS - 1.001)
+        left = where.floor()
+        row = self.quantiles[place]
+        low, high = row[left.long()], row[left.long() + 1]
+        return (low + (where - left) * (high - low)).exp()
+
+
+def _quantiles() -> Float[Tensor, "2 knots"]:
+    """Log of half the widths of Student's central 68.27 % and 90 % intervals, by ln dof."""
+    from scipy.special import stdtrit
+
+    dof = np.exp(np.linspace(math.log(LEAST_DOF), math.log(MOST_DOF), DOF_KNOTS))
+    rows = [np.log(stdtrit(dof, (1 + level) / 2)) for level in (latent.ONE_SIGMA, 0.9)]
+    return torch.from_numpy(np.stack(rows))
+
+
+def _argsort(values: Float[Tensor, "n"]) -> Int[Tensor, "n"]:
+    """Stable, in increasing order, of integers up to `LAST`: there is no stable sort in ONNX."""
+    return _first(values[None], len(values))[0]
+
+
+def _first(keys: Float[Tensor, "q c"], k: int) -> Int[Tensor, "q k"]:
+    """Places of the k smallest keys; among equal ones the first."""
+    unique = keys.double() * keys.shape[1] + torch.arange(keys.shape[1]).double()
+    return torch.topk(unique, k, largest=False).indices
+
+
+def _interpolate(
+    phi: Float[Tensor, "m h w"],
+    v: Float[Tensor, "n"],
+    u: Float[Tensor, "n"],
+    size: tuple[int, int],
+) -> Float[Tensor, "n m"]:
+    """Bases between pixels, bilinear in the four around each point; `Pyramid.at`."""
+    height, width = size
+    v, u = v.clamp(0.0, height - 1.0), u.clamp(0.0, width - 1.0)
+    top, left = v.floor(), u.floor()
+    flat = phi.flatten(1)
+    below, beside = (top + 1).clamp(max=height - 1), (left + 1).clamp(max=width - 1)
+
+    def read(row: Tensor, column: Tensor) -> Tensor:
+        return flat[:, row.long() * width + column.long()].mT
+
+    right, down = (u - left)[:, None], (v - top)[:, None]
+    upper = read(top, left) + right * (read(top, beside) - read(top, left))
+    lower = read(below, left) + right * (read(below, beside) - read(below, left))
+    return upper + down * (lower - upper)

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is learned from distorted frames."""
+
+import math
+
+import pytest
+
+from deepbasis.calibrate.familiarity import PLAIN, ZOOMS, Judged, focal_power, worst, zoom_name
+
+
+def test_the_worst_distortion_sets_the_widening():
+    judged = {
+        PLAIN: Judged(0.1, 0.02, 0.03, 0.02, 0.01),
+        "zoom": Judged(0.5, 0.32, 0.03, 0.02, 0.01),
+        "upside down": Judged(0.2, 0.05, 0.13, 0.04, 0.01),
+    }
+    found = worst(judged)
+    assert (found["offset_from"], found["scale_from"]) == ("zoom", "upside down")
+    assert found["offset_var"] == pytest.approx(0.30)
+    assert found["scale"] == pytest.approx(3)
+
+
+@pytest.mark.parametrize(("slope", "power"), [(0.4, 0.4), (-0.3, 0.0), (1.7, 1.0)])
+def test_the_share_of_a_zoom_that_is_not_seen_is_found(slope, power):
+    judged = {
+        zoom_name(factor): Judged(0.1 + slope * math.log(factor), 0, 0, 0, 0) for factor in ZOOMS
+    }
+    judged[PLAIN] = Judged(0.1, 0, 0, 0, 0)
+    assert focal_power(judged) == pytest.approx(power)

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Poses in the format of TUM RGB-D, and which frame each belongs to."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+from deepbasis.data.trajectories import read_trajectory
+
+
+def write(path, times, poses):
+    rows = [
+        [time, *pose[:3, 3], *Rotation.from_matrix(pose[:3, :3]).as_quat()]
+        for time, pose in zip(times, poses, strict=True)
+    ]
+    lines = [" ".join(f"{number:.9f}" for number in row) for row in rows]
+    path.write_text("\n".join(["# timestamp tx ty tz qx qy qz qw", "", *lines, ""]))
+
+
+@pytest.fixture
+def poses():
+    draw = np.random.default_rng(0)
+    found = np.tile(np.eye(4), (5, 1, 1))
+    found[:, :3, :3] = Rotation.random(5, random_state=0).as_matrix()
+    found[:, :3, 3] = draw.normal(size=(5, 3))
+    return found
+
+
+def test_poses_are_read_as_scipy_writes_them(tmp_path, poses):
+    path = tmp_path / "groundtruth.txt"
+    write(path, [10.0, 10.1, 10.2, 10.3, 10.4], poses)
+    found = read_trajectory(path)
+    np.testing.assert_allclose(found.poses, poses, atol=1e-8)
+    np.testing.assert_allclose(found.times, [10.0, 10.1, 10.2, 10.3, 10.4])
+
+
+def test_times_in_nanoseconds_are_recognised(tmp_path, poses):
+    path = tmp_path / "poses.txt"
+    write(path, [1305031452.75, 1305031452.85], poses[:2])
+    seconds = read_trajectory(path).times
+    path.write_text(re.sub(r"(?m)^(\d+)\.", r"\1", path.read_text()))  # nine decimals
+    np.testing.assert_allclose(read_trajectory(path).times, seconds, atol=1e-6)
+
+
+def test_frames_are_matched_in_order_or_by_time(tmp_path, poses):
+    path = tmp_path / "groundtruth.txt"
+    write(path, [10.0, 10.1, 10.2, 10.3, 10.4], poses)
+    found = read_trajectory(path)
+    in_order = found.match(["a", "b", "c", "d", "e"], path)
+    np.testing.assert_array_equal(in_order, found.poses)
+    by_time = found.match(["10.105", "10.39"], path)
+    np.testing.assert_array_equal(by_time, found.poses[[1, 4]])
+    with pytest.raises(ValueError, match="holds 5 poses for 2 frames; pass one for each frame"):
+        found.match(["a", "b"], path)
+    with pytest.raises(ValueError, match=r"no pose within 0.02 s of the frame '10.15'"):
+        found.match(["10.1", "10.15"], path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("# nothing\n", "holds no pose; expected lines of `timestamp tx ty tz qx qy qz qw`"),
+        ("1 0 0 0 0 0 0 1\n1 2 3\n", "line 2, is not a pose; expected"),
+        ("1 0 0 0 0 0 0 up\n", "line 1, is not a pose"),
+        ("1 0 0 0 0 0 0 nan\n", "line 1, is not a pose"),
+        ("1 0 0 0 0 0 0 0\n", "its quaternion qx qy qz qw has length 0, not 1"),
+        ("1 0 0 0 1 1 1 1\n", "length 2, not 1"),
+        ("-1 0 0 0 0 0 0 1\n", "'-1' is not a time in seconds"),
+    ],
+)
+def test_what_is_not_a_trajectory_is_refused_in_one_sentence(tmp_path, text, message):
+    path = tmp_path / "poses.txt"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"poses\.txt") as caught:
+        read_trajectory(path)
+    assert message in str(caught.value)
+
+
+def test_a_missing_file_is_named():
+    with pytest.raises(FileNotFoundError, match=r"there is no file nowhere\.txt"):
+        read_trajectory(Path("nowhere.txt"))

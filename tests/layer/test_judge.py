@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wrong points of whole images, with the bundled models."""
+
+import numpy as np
+import pytest
+import torch
+
+import deepbasis
+from deepbasis import patterns
+from deepbasis.data.packaged import packaged
+
+LARGE = np.log(1.25)
+
+
+def draw(sample, count, seed):
+    """Rows of right points."""
+    generator = torch.Generator().manual_seed(seed)
+    pattern = patterns.parse(str(count))
+    sparse = pattern(sample.depth, sample.image, sample.intrinsics, generator)[0]
+    v, u = sparse.nonzero().T.numpy()
+    return np.stack([u, v, sparse[v, u]], 1).astype(np.float64)
+
+
+def contaminate(rows, share, seed):
+    """Half of the wrong points are 2.5 times too far, half anywhere from 0.5 to 10 m."""
+    rng, wrong = np.random.default_rng(seed), rows.copy()
+    chosen = rng.permutation(len(rows))[: round(share * len(rows))]
+    half = len(chosen) // 2
+    wrong[chosen[:half], 2] *= 2.5
+    wrong[chosen[half:], 2] = rng.uniform(0.5, 10, len(chosen) - half)
+    return wrong
+
+
+def score(out, depth):
+    """MAE and coverage of the 90 % interval."""
+    low, high = out.interval(0.9)
+    return np.abs(out.depth - depth).mean(), ((low <= depth) & (depth <= high)).mean()
+
+
+def count_named(out, rows, right):
+    """Points that are off, those of them that are named, right points, those named."""
+    off = np.abs(np.log(rows[:, 2] / right[:, 2]))
+    named = {(one.u, one.v) for one in out.outliers}
+    is_named = np.array([tuple(place) in named for place in rows[:, :2]])
+    return [
+        mask.sum()
+        for mask in (off > LARGE, (off > LARGE) & is_named, off == 0, ~off.astype(bool) & is_named)
+    ]
+
+
+def test_indoor_finds_wrong_points_and_loses_nothing_on_right_ones():
+    model, frames = deepbasis.load("indoor"), packaged("rooms")
+    scores, counts, clean_counts = [], [], []
+    for i in range(len(frames)):
+        sample = frames[i]
+        scene, depth, right = (
+            model.prepare(sample.image),
+            sample.depth[0].numpy(),
+            draw(sample, 500, i),
+        )
+        wrong = contaminate(right, 0.1, i)
+        plain, clean = scene.complete(right, robust=False), scene.complete(right)
+        found = scene.complete(wrong)
+        scores.append([score(out, depth) for out in (plain, clean, found)])
+        counts.append(count_named(found, wrong, right))
+        clean_counts.append(count_named(clean, right, right))
+    (mae, coverage), (clean_mae, clean_coverage), (found_mae, found_coverage) = np.mean(scores, 0)
+    assert clean_mae < 1.01 * mae
+    assert abs(clean_coverage - coverage) < 0.02
+    assert found_mae < 1.25 * mae
+    assert 0.84 < found_coverage < 0.95
+    large, found, same, false = np.sum(counts, 0)
+    assert found >= 0.9 * large
+    assert false <= 0.01 * same
+    assert np.sum(clean_counts, 0)[3] <= 0.01 * same
+
+
+@pytest.mark.parametrize(("name", "world"), [("open", "rooms"), ("outdoor", "roads")])
+@pytest.mark.parametrize("errors", [None, "independent"])
+def test_other_models_find_them_too(name, world, errors):
+    """The wrong points may be farther than anything in the scene."""
+    sample = packaged(world)[0]
+    scene, depth, right = (
+        deepbasis.load(name).prepare(sample.image),
+        sample.depth[0].numpy(),
+        draw(sample, 300, 0),
+    )
+    wrong = right.copy()
+    wrong[::10, 2] *= 2.5
+    clean, plain, robust = (
+        scene.complete(rows, robust=robust, errors=errors)
+        for rows, robust in ((right, True), (wrong, False), (wrong, True))
+    )
+    large, found, same, false = count_named(robust, wrong, right)
+    assert found >= 0.8 * large
+    assert false <= 0.02 * same
+    known = depth > 0
+    errors_m = [np.abs(out.depth - depth)[known].mean() for out in (clean, plain, robust)]
+    assert errors_m[2] - errors_m[0] < 0.5 * (errors_m[1] - errors_m[0])
+
+
+def test_a_wall_seen_through_a_near_surface_is_left_out():
+    """Between the dense points on the road, some are three times as far."""
+    sample = packaged("roads")[0]
+    scene, depth = deepbasis.load("outdoor").prepare(sample.image), sample.depth[0].numpy()
+    height = len(depth)
+    rows = [[u, v, depth[v, u]] for v in range(height - 24, height, 2) for u in range(100, 160, 2)]
+    through = [
+        [u, v, 3 * depth[v, u]] for v in (height - 13, height - 9) for u in range(111, 150, 8)
+    ]
+    out = scene.complete(np.array(rows + through))
+    named = {(one.u, one.v) for one in out.outliers}
+    assert {(u, v) for u, v, _ in through} == named

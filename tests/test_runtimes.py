@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ROS 2 node without ROS, and recordings of Rerun by its own reader."""
+
+import runpy
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from deepbasis.cli import main
+from deepbasis.data import messages
+from deepbasis.data.formats import write_depth_png, write_image
+from models import make_model
+
+NODE = Path(__file__).parent.parent / "examples" / "runtimes" / "ros2_node.py"
+SIZE = (48, 64)
+CAMERA = [60.0, 0, 31.5, 0, 60, 23.5, 0, 0, 1]
+
+
+def image_message(values):
+    header = SimpleNamespace(frame_id="camera", stamp=SimpleNamespace(sec=12, nanosec=34))
+    fields = messages.image_fields(values)
+    return SimpleNamespace(header=header, **fields | {"data": fields["data"].tobytes()})
+
+
+@pytest.fixture(scope="module")
+def frame():
+    rng = np.random.default_rng(0)
+    image = rng.integers(256, size=(*SIZE, 3), dtype=np.uint8)
+    depth = np.zeros(SIZE, np.float32)
+    depth.flat[rng.permutation(depth.size)[:200]] = rng.uniform(2.9, 3.1, 200)
+    return image, depth
+
+
+def test_the_node_completes_messages_as_the_library_does(frame):
+    image, depth = frame
+    model = make_model(errors="independent")
+    node = runpy.run_path(str(NODE))
+    info = SimpleNamespace(k=CAMERA, d=[0.0] * 5, p=[0.0] * 12, distortion_model="plumb_bob")
+    expected = model.complete(image, depth)
+    found = node["complete"](model, image_message(image), image_message(depth), info)
+    assert (found.depth == expected.depth).all()
+    row, column = np.nonzero(depth)
+    z = depth[row, column]
+    xyz = np.stack([(column - 31.5) / 60 * z, (row - 23.5) / 60 * z, z], 1)
+    whole, fields = messages.cloud_fields(xyz, image[row, column], z)
+    fields = [SimpleNamespace(**field) for field in fields]
+    cloud = SimpleNamespace(**whole | {"data": whole["data"].tobytes()}, fields=fields)
+    found = node["complete"](model, image_message(image), cloud, info)
+    assert found.depth == pytest.approx(expected.depth, rel=1e-4)
+    pose = torch.eye(4).double()
+    moved = node["complete"](model, image_message(image), cloud, info, pose)
+    assert len(moved.points) == 200
+
+
+def test_the_node_fills_a_message_that_can_be_read_again(frame):
+    node = runpy.run_path(str(NODE))
+    filled = node["fill"](SimpleNamespace(), "header", frame[1])
+    assert filled.header == "header"
+    assert (messages.to_depth(filled) == frame[1]).all()
+
+
+def complete(words, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["deepbasis", "complete", *words.split()])
+    main()
+
+
+def test_a_recording_of_rerun(frame, tmp_path, monkeypatch):
+    reader = pytest.importorskip("rerun.chunk").RrdReader
+    monkeypatch.chdir(tmp_path)
+    for folder in ("rgb", "depth"):
+        (tmp_path / folder).mkdir()
+    for name in ("000000", "000001"):
+        write_image(tmp_path / f"rgb/{name}.png", frame[0])
+        write_depth_png(tmp_path / f"depth/{name}.png", frame[1], 1000)
+    (tmp_path / "camera.txt").write_text("60 60 31.5 23.5")
+    make_model(errors="independent").save(tmp_path / "model.safetensors")
+    words = "rgb --sparse depth --depth-scale 1000 --intrinsics camera.txt --out out "
+    words += "--model model.safetensors --rerun run.rrd"
+    for _ in range(2):  # frames that are done are shown too
+        complete(words, monkeypatch)
+        rows, content = {}, {}
+        for chunk in reader(tmp_path / "run.rrd").stream():
+            rows[chunk.entity_path] = rows.get(chunk.entity_path, 0) + chunk.num_rows
+            content.setdefault(chunk.entity_path, []).append(chunk.to_record_batch())
+        for entity in ("camera", "camera/image", "camera/depth", "camera/std", "cloud",
+                       "camera/image/points"):  # fmt: skip
+            assert rows[f"/{entity}"] == 2, entity
+        (tmp_path / "run.rrd").unlink()
+    blob = content["/camera/depth"][0]
+    column = next(name for name in blob.schema.names if "buffer" in name.lower())
+    values = np.asarray(blob[column][0].values.flatten(), np.uint8).view(np.float32)
+    assert (values.reshape(SIZE) == np.load(tmp_path / "out/000000-depth.npy")).all()
+    assert not list(tmp_path.glob(".*.part"))
+
+
+def test_without_rerun_one_sentence_says_what_to_install(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_image(tmp_path / "photo.png", np.zeros((*SIZE, 3), np.uint8))
+    make_model(errors="independent").save(tmp_path / "model.safetensors")
+    monkeypatch.setitem(sys.modules, "rerun", None)
+    with pytest.raises(SystemExit, match="2"):
+        complete("photo.png --out out --model model.safetensors --rerun a.rrd", monkeypatch)
+    assert 'pip install "deepbasis[rerun]"' in capsys.readouterr().err

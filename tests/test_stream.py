@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sequences: the filter is one regression over all frames; bundled models do not flicker."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from deepbasis import fit, stream
+from deepbasis.points import Points, to_points
+from deepbasis.result import NO_POINTS
+from deepbasis.stream import Landmarks, Stream, absorb, widen
+from problems import bayesian
+from walks import SIZE, bundled, camera, draw_points, room
+
+
+def regress(steps, prior):
+    """Posterior of the last frame's weights from the joint Gaussian of those of all frames.
+
+    `steps` are, for each frame, the mean of its bases, the precision of the first frame's prior,
+    and bases, targets and variances of its points. The deviation of the mean log depth is one
+    process, that of the weights without it another.
+    """
+    m, count = len(prior.mean), len(steps)
+    cov = torch.zeros(count * m, count * m, dtype=torch.float64)
+    for t, (mu, alpha, *_) in enumerate(steps):
+        here = slice(t * m, (t + 1) * m)
+        if t == 0:
+            cov[here, here] = prior.cov / alpha
+            continue
+        last = slice((t - 1) * m, t * m)
+        common = torch.outer(prior.cov @ mu, prior.cov @ mu) / (mu @ prior.cov @ mu)
+        to_common = torch.outer(prior.cov @ mu, mu) / (mu @ prior.cov @ mu)
+        kept = [(1 - x) ** 0.5 for x in (stream.SCALE_CHANGE, stream.SHAPE_CHANGE)]
+        step = kept[0] * to_common + kept[1] * (torch.eye(m) - to_common)
+        cov[here, : t * m] = step @ cov[last, : t * m]
+        cov[: t * m, here] = cov[here, : t * m].mT
+        cov[here, here] = step @ cov[last, last] @ step.mT
+        cov[here, here] += stream.SCALE_CHANGE * common
+        cov[here, here] += stream.SHAPE_CHANGE * (prior.cov - common)
+    phi = torch.block_diag(*(step[2] for step in steps))
+    z = torch.cat([z - phi @ prior.mean for _, _, phi, z, _ in steps])
+    noise = torch.cat([step[4] for step in steps])
+    gain = torch.linalg.solve(phi @ cov @ phi.mT + noise.diag(), phi @ cov).mT
+    end = slice((count - 1) * m, None)
+    return prior.mean + (gain @ z)[end], (cov - gain @ phi @ cov)[end, end]
+
+
+def test_the_filter_is_one_regression_on_the_points_of_all_frames():
+    draw = torch.Generator().manual_seed(0)
+    problems = [bayesian(n, 5, draw) for n in (3, 0, 7, 2)]
+    prior, beta = problems[0].prior, 80.0
+    known, steps = None, []
+    for problem in problems:
+        mu = torch.randn(5, generator=draw, dtype=torch.float64)
+        start = prior if known is None else widen(known, prior, mu)
+        post = fit.posterior(problem.phi, problem.z, start, problem.weight, beta=beta)
+        known = fit.Prior(post.mean, (post.cov + post.cov.mT) / 2)
+        steps.append((mu, 1.0, problem.phi, problem.z, 1 / (beta * problem.weight)))
+    mean, cov = regress(steps, prior)
+    torch.testing.assert_close(known.mean, mean)
+    torch.testing.assert_close(known.cov, cov)
+
+
+@pytest.mark.parametrize("errors", ["correlated", "independent"])
+def test_a_stream_is_one_regression_on_the_points_of_all_frames(errors, monkeypatch):
+    """With the precisions that each frame found; correlated errors by their innovations."""
+    model, means = bundled("open"), [None]
+    monkeypatch.setattr(stream, "widen", lambda *given: means.append(given[2]) or widen(*given))
+    state, steps = Stream(model.network.fit, errors, robust=False), []
+    prior = state.prior
+    for number, frame in enumerate(room()[:4]):
+        state.add(model.prepare(frame.image), draw_points(frame, 6, number))
+        post, mu = state.last.fitted.posterior.exact, means[-1]
+        points = post.points
+        noise = 1 / (post.beta * points.weight[0])
+        mu = mu if mu is None else mu.double()
+        steps.append((mu, post.alpha[0], points.phi[0], points.z[0], noise))
+    assert len(means) == 4
+    mean, cov = regress(steps, prior)
+    known = absorb(state.last.fitted, torch.ones(6, dtype=torch.bool))
+    scale = cov.diagonal().sqrt()
+    torch.testing.assert_close(known.mean / scale, mean / scale, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        known.cov / scale.outer(scale), cov / scale.outer(scale), rtol=1e-4, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("name", ["indoor", "open"])
+def test_the_first_frame_is_a_completion_with_a_less_certain_scale(name, monkeypatch):
+    model, frame = bundled(name), room()[0]
+    points = draw_points(frame, 10, 0)
+    (none,) = model.stream([frame.image])
+    alone = model.complete(frame.image)
+    np.testing.assert_allclose(none.latent_mean, alone.latent_mean, atol=1e-5)
+    factor = float(none.fitted.calibrated.model_factor)
+    wider = alone.latent_var + factor * stream.OFFSET**2
+    if alone.familiarity is None:
+        np.testing.assert_allclose(none.latent_var, wider, rtol=1e-4)
+    assert (none.latent_var > 0.999 * wider).all()  # more in an unfamiliar scene
+    monkeypatch.setattr(stream, "OFFSET", 0.0)
+    (out,) = model.stream([(frame.image, points)])
+    alone = model.complete(frame.image, points)
+    # A widened prior is rounded to float32 before or after widening.
+    close = 1e-5 if alone.familiarity is None else 1e-3
+    np.testing.assert_allclose(out.latent_mean, alone.latent_mean, atol=close)
+    np.testing.assert_allclose(out.latent_var, alone.latent_var, rtol=10 * close)
+
+
+def test_without_points_the_widened_prior_is_the_prior():
+    draw = torch.Generator().manual_seed(1)
+    prior = bayesian(3, 6, draw).prior
+    again = widen(prior, prior, torch.randn(6, generator=draw))
+    torch.testing.assert_close(again.mean, prior.mean)
+    torch.testing.assert_close(again.cov, prior.cov)
+
+
+def test_without_points_the_error_bars_are_those_of_single_frames():
+    model = bundled("indoor")
+    for out, frame in zip(model.stream([f.image for f in room()[:3]]), room(), strict=False):
+        (alone,) = model.stream([frame.image])
+        np.testing.assert_array_equal(out.latent_var, alone.latent_var)
+        assert NO_POINTS in out.warnings
+
+
+def flicker(outs, frames):
+    """Mean absolute change of the error along the true motion."""
+    changes = []
+    for (one, other), (a, b) in zip(pairwise(outs), pairwise(frames), strict=True):
+        row, column = np.nonzero(a.depth > 0)
+        rays = np.linalg.solve(camera(a), np.stack([column, row, np.ones(len(row))]))
+        world = a.pose[:3, :3] @ (rays * a.depth[row, column]) + a.pose[:3, 3:]
+        there = b.pose[:3, :3].T @ (world - b.pose[:3, 3:])
+        u, v = (camera(b) @ there)[:2] / there[2]
+        u, v = np.round(u).astype(int), np.round(v).astype(int)
+        good = (u >= 0) & (u < SIZE[1]) & (v >= 0) & (v < SIZE[0]) & (there[2] > 0)
+        row, column, u, v, depth = row[good], column[good], u[good], v[good], there[2][good]
+        same = np.abs(b.depth[v, u] / depth - 1) < 0.03
+        before = one.latent_mean[row, column] - np.log(a.depth[row, column])
+        after = other.latent_mean[v, u][same] - np.log(b.depth[v, u][same])
+        changes.append(np.abs(after - before[same]).mean())
+    return np.mean(changes)
+
+
+def mae(outs, frames):
+    return np.mean(
+        [
+            np.abs(out.depth - frame.depth)[frame.depth > 0].mean()
+            for out, frame in zip(outs, frames, strict=True)
+        ]
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [0, 20])
+@pytest.mark.parametrize(
+    ("name", "errors"), [("indoor", None), ("indoor", "independent"), ("open", None)]
+)
+def test_a_stream_flickers_less_and_is_no_worse(name, errors, count):
+    model = bundled(name)
+    flickers, errors_m = [], []
+    for index in (0, 1):
+        frames = room(index)
+        points = [draw_points(f, count, i) if count else None for i, f in enumerate(frames)]
+        pairs = list(zip((f.image for f in frames), points, strict=True))
+        outs = list(model.stream(pairs, errors=errors))
+        alone = [model.complete(*pair, errors=errors) for pair in pairs]
+        flickers.append((flicker(outs, frames), flicker(alone, frames)))
+        errors_m.append((mae(outs, frames), mae(alone, frames)))
+    ours, theirs = np.mean(flickers, 0)
+    assert ours < 0.6 * theirs
+    ours, theirs = np.mean(errors_m, 0)
+    assert ours < 1.02 * theirs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "share"), [("indoor", 0.7), ("open", 0.9)])
+def test_a_few_points_in_the_first_frame_help_all_others(name, share):
+    """Less with `open`: it was trained on rendered rooms, and is seldom wrong about their scale."""
+    model, frames = bundled(name), room(2)
+    points = [draw_points(frames[0], 5, 0), *[None] * (len(frames) - 1)]
+    outs = list(model.stream(zip((f.image for f in frames), points, strict=True)))
+    alone = [model.complete(f.image) for f in frames]
+    assert mae(outs[1:], frames[1:]) < share * mae(alone[1:], frames[1:])
+    assert all(NO_POINTS not in out.warnings for out in outs)
+    # What was measured long ago is less certain than what was measured just now.
+    assert np.median(outs[-1].latent_var) > np.median(outs[1].latent_var)
+
+
+def test_a_cut_resets_the_filter():
+    model = bundled("open")
+    frames = [*room(0)[:2], *room(1)[:2]]
+    state = Stream(model.network.fit)
+    outs = [state.add(model.prepare(f.image), draw_points(f, 9, i)) for i, f in enumerate(frames)]
+    assert state.resets == [2]
+    (alone,) = model.stream([(frames[2].image, draw_points(frames[2], 9, 2))])
+    np.testing.assert_array_equal(outs[2].latent_mean, alone.latent_mean)
+    np.testing.assert_array_equal(outs[2].latent_var, alone.latent_var)
+
+
+@pytest.mark.parametrize("errors", ["correlated", "independent"])
+def test_points_that_contradict_all_before_reset_the_filter(errors):
+    model, frame = bundled("indoor"), room()[0]
+    state = Stream(model.network.fit, errors)
+    for number in range(4):
+        points = draw_points(frame, 20, number)
+        points[:, 2] *= 1 if number < 3 else 2.5
+        out = state.add(model.prepare(frame.image), points)
+    assert state.resets[-1] == 3
+    (alone,) = model.stream([(frame.image, points)], errors=errors)
+    np.testing.assert_array_equal(out.latent_mean, alone.latent_mean)
+
+
+@pytest.mark.parametrize("name", ["indoor", "open"])
+def test_a_resting_camera_with_a_pose_counts_each_measurement_once(name):
+    model, frame = bundled(name), room()[0]
+    points = draw_points(frame, 15, 0)
+    frames = [(frame.image, points if i == 0 else None, frame.pose) for i in range(3)]
+    *_, out = model.stream(frames, intrinsics=camera(frame))
+    (alone,) = model.stream([(frame.image, points)])
+    np.testing.assert_allclose(out.latent_mean, alone.latent_mean, atol=1e-4)
+    np.testing.assert_allclose(out.latent_var, alone.latent_var, rtol=1e-3)
+
+
+def test_poses_carry_points_to_where_the_next_frame_sees_them():
+    first, *_, last = room()
+    points = to_points(draw_points(first, 400, 0), SIZE)
+    marks = Landmarks.of(points, torch.from_numpy(camera(first)), torch.from_numpy(first.pose))
+    rows = marks.seen_from(torch.from_numpy(last.pose), torch.from_numpy(camera(last))).numpy()
+    column, row = np.round(rows[:, :2]).astype(int).T
+    inside = (column >= 0) & (column < SIZE[1]) & (row >= 0) & (row < SIZE[0])
+    assert inside.sum() > 100
+    there = last.depth[row[inside], column[inside]]
+    # Some are hidden in the last frame, or at an edge.
+    assert np.mean(np.abs(there / rows[inside, 2] - 1) < 0.02) > 0.85
+
+
+def test_the_map_grows_and_its_points_become_less_certain():
+    model, frames = bundled("open"), room()[:4]
+    state = Stream(model.network.fit, robust=False, intrinsics=camera(frames[0]))
+    outs = []
+    for number, frame in enumerate(frames):
+        outs.append(
+            state.add(model.prepare(frame.image), draw_points(frame, 30, number), frame.pose)
+        )
+    counts = [len(out.points) for out in outs]
+    assert counts[0] == 30
+    assert counts[0] < counts[1] < counts[2] < counts[3] <= 120
+    sigma = outs[-1].points[:, 3]
+    assert (sigma == 0).sum() == 30
+    assert sigma.max() > 0
+
+
+@pytest.mark.slow
+def test_with_poses_depth_becomes_better_than_without():
+    model, frames = bundled("indoor"), room(0)
+    triples = [(f.image, draw_points(f, 20, i), f.pose) for i, f in enumerate(frames)]
+    posed = list(model.stream(triples, intrinsics=camera(frames[0])))
+    plain = list(model.stream([triple[:2] for triple in triples]))
+    assert mae(posed[3:], frames[3:]) < mae(plain[3:], frames[3:])
+
+
+def test_the_map_is_bounded(monkeypatch):
+    monkeypatch.setattr(stream, "MAP_POINTS", 50)
+    model, frames = bundled("open"), room()[:3]
+    state = Stream(model.network.fit, intrinsics=camera(frames[0]))
+    for number, frame in enumerate(frames):
+        out = state.add(model.prepare(frame.image), draw_points(frame, 30, number), frame.pose)
+    assert len(out.points) <= 50
+
+
+def test_what_leaves_the_map_stays_in_the_weights():
+    """A frame without a pose ends the map; its points are then in the prior of the next."""
+    model, frame = bundled("open"), room()[0]
+    state = Stream(model.network.fit, intrinsics=camera(frame))
+    state.add(model.prepare(frame.image), draw_points(frame, 15, 0), frame.pose)
+    assert state.last.weights is None
+    out = state.add(model.prepare(frame.image))
+    assert len(out.points) == 0
+    alone = model.complete(frame.image)
+    assert np.median(out.latent_var) < 0.5 * np.median(alone.latent_var)
+
+
+def test_bad_frames_are_refused_in_one_sentence():
+    model, frame = bundled("open"), room()[0]
+
+    def say(frames, **options):
+        with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is returned
+            list(model.stream(frames, **options))
+        return str(caught.value)
+
+    pose, k = np.eye(4), camera(frame)
+    half = frame.image[:64, :64]
+    assert say([frame.image, half]) == (
+        "frame 1 is 64 x 64 pixels (height x width), but those before it are 96 x 128; frames of a "
+        "sequence must have the same size"
+    )
+    assert "pass `intrinsics`" in say([(frame.image, None, pose)])
+    assert "frame 0 is not a valid pose" in say([(frame.image, None, 2 * pose)], intrinsics=k)
+    assert "the pose of frame 0 is [3, 4]" in say([(frame.image, None, pose[:3])], intrinsics=k)
+    assert "NaN" not in say([(frame.image, None, pose * np.nan)], intrinsics=k)
+    assert "the camera's intrinsics" in say([frame.image], intrinsics=-k)
+    assert "a tuple of 4" in say([(frame.image, None, pose, 1)])
+    assert "`max_depth` is -1" in say([frame.image], max_depth=-1)
+
+
+def test_a_stream_is_lazy_and_drops_far_points():
+    model, frame = bundled("open"), room()[0]
+    points = [[10, 10, 2.0], [20, 20, 30.0]]
+    outs = model.stream(((frame.image, points) for _ in iter(int, 1)), max_depth=10.0)
+    assert len(next(outs).points) == 1
+    assert next(outs).dropped == {"beyond the largest depth, 10 m": 1}
+    assert isinstance(next(outs).points, np.ndarray)
+    assert Points.from_rows(next(outs).points).u.tolist() == [10.0]
+
+
+def test_wrong_points_of_a_frame_are_left_out():
+    model, frames = bundled("indoor"), room()[:3]
+    rows = [np.array(draw_points(frame, 100, i)) for i, frame in enumerate(frames)]
+    wrong = [one.copy() for one in rows]
+    for one in wrong:
+        one[::12, 2] *= 3
+    errors = []
+    for points, robust in ((rows, False), (wrong, False), (wrong, True)):
+        pairs = zip((frame.image for frame in frames), points, strict=True)
+        outs = model.stream(pairs, robust=robust)
+        apart = [np.abs(out.depth - f.depth).mean() for out, f in zip(outs, frames, strict=True)]
+        errors.append(np.mean(apart))
+    assert errors[2] - errors[0] < 0.5 * (errors[1] - errors[0])
