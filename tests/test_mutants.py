@@ -50,7 +50,7 @@ MUTANTS = [
     ("latent.py", "ratio = torch.lerp(one, other, across - left)", "ratio = (one + 0 * other)", "test_latent.py"),
     ("baselines.py", "(2 * spread)", "(4 * spread)", "test_baselines.py"),
     ("baselines.py", "variance_ratio / post.beta", "variance_ratio * post.beta", "test_baselines.py"),
-    ("latent.py", "-math.log1p(-_checked(level))", "-math.log1p(-level / 2)", "test_latent.py"),
+    ("latent.py", "-math.log1p(-check_level(level))", "-math.log1p(-level / 2)", "test_latent.py"),
     ("latent.py", "width**share", "width + 0 * share", "test_latent.py"),
     ("latent.py", "(dof + 1) / 2 * torch.log1p", "dof / 2 * torch.log1p", "test_latent.py"),
     ("latent.py", "self.noise_share[where])", "self.noise_share.flatten()[: where.sum()])", "metrics/test_uncertainty.py"),

@@ -22,10 +22,10 @@ SRC = ROOT / "src" / "deepbasis"
 
 # Each may import from those before it, and from no other.
 LAYERS = [
-    "shapes", "options", "fit", "latent", "conformal", "points", "tracking", "patterns", "metrics",
-    "layer", "data", "nets", "joint", "result", "stream", "model", "portable", "registration",
-    "self_check", "baselines", "plots", "calibrate", "train", "evaluation", "demo", "page",
-    "commands", "cli",
+    "shapes", "options", "arguments", "fit", "latent", "points", "tracking", "patterns", "metrics",
+    "layer", "data", "conformal", "nets", "joint", "result", "stream", "model", "portable",
+    "registration", "self_check", "baselines", "plots", "calibrate", "train", "evaluation", "demo",
+    "page", "commands", "cli",
 ]  # fmt: skip
 FIT_LAYERS = [
     "checks", "prior", "linear", "robust", "evidence", "kernel", "neighbours", "correlated",

@@ -5,7 +5,6 @@ The camera is a pinhole: x points right, y down, z forward. u is the column and 
 centre of the top left pixel is at (0, 0). Depth is z-depth in metres.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +15,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from deepbasis import latent
+from deepbasis.arguments import to_number, to_numbers
 from deepbasis.shapes import Bool, Float, Int
 
 Rows = Float[np.ndarray, "n columns"]
@@ -24,6 +24,7 @@ Camera = Float[Tensor, "3 3"]
 
 # Share of its bounding box that a sensor's points cover, whatever the outline of what it sees.
 COVERED = 0.75
+WANTED_CAMERA = "[[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels"
 
 
 @dataclass(frozen=True)
@@ -269,6 +270,16 @@ def to_points(points: ArrayLike | Points | None, size: tuple[int, int]) -> Point
     return Points.from_rows(values) if rows else Points.from_map(values)
 
 
+def check_max_depth(max_depth: float | None) -> float:
+    """The largest depth in metres, infinite for None, or a ValueError."""
+    if max_depth is None:
+        return np.inf
+    limit = to_number(max_depth, "`max_depth`", "a positive depth in metres")
+    if not limit > 0:
+        raise ValueError(f"`max_depth` is {limit}; pass a positive depth in metres")
+    return limit
+
+
 def distance_to_points(
     rows: Float[np.ndarray, "n columns"], size: tuple[int, ...]
 ) -> Float[np.ndarray, "h w"]:
@@ -281,30 +292,6 @@ def distance_to_points(
     empty = np.ones(size, np.bool_)
     empty[row, column] = False
     return np.asarray(distance_transform_edt(empty), np.float32)
-
-
-def to_numbers(values: object, name: str) -> Float[np.ndarray, "..."]:
-    """Real numbers in float64; masked elements become NaN."""
-    if isinstance(values, str | os.PathLike):
-        raise ValueError(
-            f"{name} are the path {os.fspath(values)!r}; read the file first, with "
-            "`deepbasis.data.clouds.read_points` or `deepbasis.data.formats.read_depth`"
-        )
-    if isinstance(values, Tensor):
-        values = values.detach().cpu().to(torch.float64).numpy()
-    mask = np.ma.getmaskarray(values) if np.ma.isMaskedArray(values) else None
-    try:
-        array = np.asarray(values)
-    except ValueError as error:  # rows of different lengths
-        raise ValueError(f"{name} cannot be read as an array of numbers ({error})") from error
-    if not array.size:
-        return np.zeros(array.shape)
-    if array.dtype.kind not in "iuf":
-        raise ValueError(
-            f"{name} hold {array.dtype} values, a {type(values).__name__}; expected real numbers"
-        )
-    numbers = array.astype(np.float64)
-    return numbers if mask is None else np.where(mask, np.nan, numbers)
 
 
 def remove_occluded(
@@ -348,12 +335,24 @@ def project(
     return x / w, y / w, ahead
 
 
+def to_camera(intrinsics: ArrayLike | None) -> Camera:
+    """The camera's intrinsics as a user passes them, in float64."""
+    if intrinsics is None:
+        raise ValueError(f"sizes in metres need the camera's intrinsics; pass {WANTED_CAMERA}")
+    camera = torch.from_numpy(to_numbers(intrinsics, "the camera's intrinsics"))
+    check_camera(camera)
+    return camera
+
+
 def check_camera(intrinsics: Camera) -> None:
     """Refuse intrinsics that are not those of a camera."""
+    if intrinsics.shape != (3, 3):
+        raise ValueError(
+            f"the camera's intrinsics are {list(intrinsics.shape)}; pass {WANTED_CAMERA}"
+        )
     positive = intrinsics.isfinite().all() and (intrinsics.diagonal() > 0).all()
     if not (positive and torch.linalg.det(intrinsics.double()) > 0):
-        wanted = "[[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels"
-        raise ValueError(f"the camera's intrinsics are {intrinsics.tolist()}; pass {wanted}")
+        raise ValueError(f"the camera's intrinsics are {intrinsics.tolist()}; pass {WANTED_CAMERA}")
 
 
 def check_pose(pose: ArrayLike, name: str) -> Float[Tensor, "4 4"]:

@@ -41,7 +41,15 @@ from deepbasis.fit.correlated import bound, combine
 from deepbasis.layer import BasisFit, Errors, Fitted, Observed, Pyramid
 from deepbasis.layer.errors import CorrelatedFit
 from deepbasis.layer.learned_prior import LearnedPrior
-from deepbasis.points import Points, check_camera, check_pose, project, remove_occluded, to_points
+from deepbasis.points import (
+    Points,
+    check_max_depth,
+    check_pose,
+    project,
+    remove_occluded,
+    to_camera,
+    to_points,
+)
 from deepbasis.result import NO_POINTS, Completion
 from deepbasis.shapes import Bool, Float, UInt8
 from deepbasis.tracking import Tracks, lattice, to_grey, track
@@ -168,12 +176,10 @@ class Stream:
     """Numbers of the frames at which all that was known was dropped."""
 
     def __post_init__(self) -> None:
-        if self.max_depth is not None and not self.max_depth > 0:
-            raise ValueError(f"`max_depth` is {self.max_depth}; pass a positive depth in metres")
+        self.limit = check_max_depth(self.max_depth)
         self.camera = None
         if self.intrinsics is not None:
-            self.camera = torch.as_tensor(np.asarray(self.intrinsics, dtype=np.float64))
-            check_camera(self.camera)
+            self.camera = to_camera(self.intrinsics)
 
     @torch.no_grad()
     def add(
@@ -188,8 +194,7 @@ class Stream:
         """
         size = (scene.image.shape[2], scene.image.shape[3])
         place = self._check(size, pose)
-        limit = np.inf if self.max_depth is None else self.max_depth
-        own = to_points(points, size).inside(size, limit)
+        own = to_points(points, size).inside(size, self.limit)
         if self.robust and len(own):
             own = own.where(self.layer.judge(scene.observe(own, errors=self.errors)).cpu() <= 0.5)
         grey = to_grey(scene.image.cpu())

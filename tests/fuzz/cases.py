@@ -13,9 +13,10 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import av
 import laspy
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from PIL import Image
 
 from deepbasis import BasisFit, baselines, fit, latent, metrics, patterns
 from deepbasis import points as points_module
+from deepbasis.conformal import ConformalTable
 from deepbasis.data import (
     bags,
     clouds,
@@ -34,6 +36,7 @@ from deepbasis.data import (
     nerfstudio,
     slam,
     trajectories,
+    video,
 )  # fmt: skip
 from deepbasis.model import Completer, load
 from deepbasis.nets import MobileNetV2, load_encoder_weights
@@ -350,6 +353,11 @@ def write_seeds(folder_path: Path) -> dict[str, Callable[[Path], object]]:
     np.save(folder_path / "rows.npy", xyz)
     torch.save({"features.0.0.weight": torch.zeros(32, 3, 3, 3)}, folder_path / "encoder.pth")
     make_model().save(folder_path / "model.safetensors")
+    scores = draw.exponential(size=400)
+    table = ConformalTable.learn(scores, draw.uniform(0, 20, 400), np.arange(400) // 20)
+    table.save(folder_path / "table.json")
+    for name, codec in (("film.mp4", "mpeg4"), ("film.avi", "mjpeg"), ("film.mkv", "mpeg4")):
+        write_video(folder_path / name, codec, draw)
 
     return {
         "photo.png": images.read_image,
@@ -372,7 +380,37 @@ def write_seeds(folder_path: Path) -> dict[str, Callable[[Path], object]]:
         "rows.npy": lambda path: Points.from_rows(to_numbers(formats.load_array(path), "it")),
         "encoder.pth": lambda path: load_encoder_weights(MobileNetV2(), path),
         "model.safetensors": lambda path: load(path),
-    }
+        "table.json": use_table,
+    } | dict.fromkeys(("film.mp4", "film.avi", "film.mkv"), read_video)
+
+
+def write_video(path: Path, codec: str, draw: np.random.Generator) -> None:
+    """Three small frames."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=10)
+        stream.height, stream.width = 32, 48
+        stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+        for _ in range(3):
+            image = draw.integers(256, size=(32, 48, 3), dtype=np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(stream.encode())
+
+
+def read_video(path: Path) -> None:
+    """All frames that it claims, up to ten."""
+    film = video.Video(path)
+    for index in range(min(video.count_frames(path), 10)):
+        check(film.read(index).dtype == np.uint8, "not an image")
+
+
+def use_table(path: Path) -> None:
+    """Intervals of a conformal table."""
+    table = ConformalTable.load(path)
+    own, distance = np.linspace(0.01, 1, 50), np.linspace(0, 100, 50)
+    for level in (0.5, 0.9):
+        half = table.half_width(own, own, distance, level)
+        finite(half)
+        check((half >= 0).all(), "a width is negative")
 
 
 WORDS = [b"0", b"-1", b"99999999999999999999", b"nan", b"inf", b"1e999", b"[[[[", b"{", b"\x00",
@@ -522,10 +560,12 @@ class Files:
         self.readers = write_seeds(folder_path) | write_recordings(folder_path)
         self.contents = {name: (folder_path / name).read_bytes() for name in self.readers}
 
-    def case(self, rng: random.Random) -> Callable[[], object]:
-        """One damaged file."""
-        names = [name for name in self.readers if name != "model.safetensors"]
-        name = "model.safetensors" if rng.random() < 0.02 else rng.choice(names)
+    def case(self, rng: random.Random, names: Sequence[str] | None = None) -> Callable[[], object]:
+        """One damaged file, of some kinds or of all."""
+        if names is None:
+            names = [name for name in self.readers if name != "model.safetensors"]
+            names = ["model.safetensors"] if rng.random() < 0.02 else names
+        name = rng.choice(names)
         path = self.folder / f"damaged-{name}"
         content = self.contents[name]
         if name == "model.safetensors":

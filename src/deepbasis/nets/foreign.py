@@ -131,6 +131,7 @@ class ForeignBases(nn.Module):
                 not isinstance(one, Tensor)
                 or one.ndim != 4
                 or len(one) != len(image)
+                or not one.numel()
                 or (channels is not None and one.shape[1] != channels)
             ):
                 what = list(one.shape) if isinstance(one, Tensor) else type(one).__name__
