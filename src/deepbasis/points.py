@@ -47,6 +47,11 @@ class Points:
     @classmethod
     def from_rows(cls, rows: Rows) -> "Points":
         """Rows of `u v metres` or `u v metres sigma`; those without a measurement are dropped."""
+        if rows.ndim != 2 or rows.shape[1] not in (3, 4):
+            raise ValueError(
+                f"rows of points are {list(rows.shape)}; pass [n, 3] or [n, 4]: `u v metres` or "
+                "`u v metres sigma`"
+            )
         negative = np.isfinite(rows) & (rows < 0)
         if negative[:, 2:].any():
             first = rows[negative[:, 2:].any(1)][0]

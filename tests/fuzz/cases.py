@@ -8,6 +8,7 @@ is too long.
 
 import json
 import random
+import re
 import struct
 import time
 import traceback
@@ -417,7 +418,57 @@ WORDS = [b"0", b"-1", b"99999999999999999999", b"nan", b"inf", b"1e999", b"[[[["
          b"\xff\xfe", b"\n", b" ", b"," , b"COUNT 2000000000", b"list", b"[" * 3000]  # fmt: skip
 
 
+ODD_VALUES = [None, True, 0, -1, 1e999, -1e999, float("nan"), 1e300, 10**30, "", "x" * 300, "1", [],
+              {}, [[]], [1, 2, 3], {"a": 1}]  # fmt: skip
+ODD_BYTES = [
+    *(struct.pack("<i", x) for x in (0, -1, 1, 2**31 - 1, -(2**31), 1000)),
+    *(struct.pack("<f", x) for x in (np.nan, np.inf, -1.0, 1e30)),
+    *(struct.pack("<d", x) for x in (np.nan, np.inf, -1.0, 1e300)), struct.pack("<q", 2**62),
+]  # fmt: skip
+
+
 def damage(rng: random.Random, content: bytes) -> bytes:
+    """Change a file: what it says, or its bytes at random."""
+    how = rng.random()
+    if how < 0.25 and (changed := change_json(rng, content)) is not None:
+        return changed
+    if how < 0.4 and content:
+        return change_number(rng, content)
+    return break_bytes(rng, content)
+
+
+def change_json(rng: random.Random, content: bytes) -> bytes | None:
+    """Replace or remove one value somewhere in a JSON file; None if it is none."""
+    try:
+        tree = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    node, places = tree, []
+    while isinstance(node, dict | list) and node:
+        key = rng.choice(list(node) if isinstance(node, dict) else range(len(node)))
+        places.append((node, key))
+        node = node[key]
+    if not places:
+        return None
+    node, key = rng.choice(places)
+    if rng.random() < 0.2:
+        del node[key]
+    else:
+        node[key] = rng.choice(ODD_VALUES)
+    return json.dumps(tree).encode()
+
+
+def change_number(rng: random.Random, content: bytes) -> bytes:
+    """Replace one number, written in digits or in bytes."""
+    numbers = list(re.finditer(rb"-?\d+(\.\d+)?", content[:20000]))
+    if numbers and rng.random() < 0.5:
+        start, end = rng.choice(numbers).span()
+        return content[:start] + rng.choice([*WORDS, b"1", b"-0.5", b"1e30"]) + content[end:]
+    place, odd = rng.randrange(len(content)), rng.choice(ODD_BYTES)
+    return content[:place] + odd + content[place + len(odd) :]
+
+
+def break_bytes(rng: random.Random, content: bytes) -> bytes:
     """A few random changes, most of them near the beginning, where headers are."""
     data = bytearray(content)
     for _ in range(rng.choice([1, 1, 2, 5, 20])):

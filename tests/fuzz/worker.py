@@ -88,7 +88,8 @@ def run(seed: int, numbers: range) -> None:
         for number in numbers:
             kind = schedule(seed, number)
             say(number=number, kind=kind)
-            case = kinds[kind](random.Random(seed * 10**9 + number))
+            # Another seed than that of the kind, which would determine what is drawn first.
+            case = kinds[kind](random.Random(f"{seed}-{number}"))
             before, start, what = peak(), time.process_time(), ""
             try:
                 ended = judge(case, f"case {seed}-{number}")

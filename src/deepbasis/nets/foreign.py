@@ -161,7 +161,10 @@ class HubNetwork(nn.Module):
         if not folder.is_dir() and (folder.is_absolute() or name.count("/") != 1):
             raise FileNotFoundError(f"there is no folder {name} of a model; check its name")
         with reading(folder, "a model of transformers for depth estimation"):
-            self.network = transformers.AutoModelForDepthEstimation.from_pretrained(name)
+            self.network = transformers.AutoModelForDepthEstimation.from_pretrained(
+                name,
+                trust_remote_code=False,  # else it would ask whether to run the model's own
+            )
             self.config = self.network.config
             settings = self._read_settings(folder)
         self.mean, self.std = (
