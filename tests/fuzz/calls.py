@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Odd arguments for what is built on a completion: scenes, streams, samples, checks, the page."""
 
+import contextlib
+import io
 import json
+import os
 import random
 import struct
+import sys
 import tempfile
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,7 +27,7 @@ from cases import (
     make_points,
 )  # fmt: skip
 
-from deepbasis import load
+from deepbasis import cli, load
 from deepbasis.commands.serve.file_access import CommandLineFiles
 from deepbasis.conformal import ConformalTable
 from deepbasis.model import Completer
@@ -39,6 +44,21 @@ WORDS = ["", "room", "500", "lidar16", "1e9", "indoor", "points.csv", "../../x",
          "lidar99999999", "8x8", "99999x99999", "features500"]  # fmt: skip
 ACTIONS = ["open", "model", "camera", "truth", "points", "draw", "complete", "closer", "distance",
            "region", "next", "save", "recipe"]  # fmt: skip
+
+# Of `deepbasis complete`.
+OPTIONS = {
+    "--sparse": ["depth.npy", "depth.npz", "rows.csv", "cloud.ply", "depth.pfm", "rows.npy"],
+    "--intrinsics": ["camera.txt", "camera.json"], "--extrinsics": ["pose.txt", "pose.json"],
+    "--ground-truth": ["depth.npy", "depth.pfm"], "--confidence": ["trust.png"],
+    "--trajectory": ["poses.txt"], "--poses": ["poses.txt"], "--calibration": ["table.json"],
+    "--image": ["/c/image", "/c/compressed", "/points"], "--points": ["/points", "/c/depth"],
+}  # fmt: skip
+NUMBERS_OF_OPTIONS = {
+    "--depth-scale": ["1000", "0", "nan", "1e-300"], "--huber": ["1.345", "inf", "-1"],
+    "--max-depth": ["3", "1e-9", "nan"], "--interval": ["0.9", "0.5", "1.5", "1e-9"],
+    "--tolerance": ["0", "1e9", "nan", "-1"], "--errors": ["paper", "independent"],
+}  # fmt: skip
+ALWAYS = ["--model", "model.safetensors", "--out", "out", "--no-figure", "--device", "cpu"]
 
 
 def make_number(rng: random.Random, usual: float) -> object:
@@ -96,6 +116,7 @@ class Calls:
             Uploads(Path(uploads), 2_000_000, 20_000),
             lambda _: model,
         )
+        self.folder, self.links = folder, {path.name for path in folder.iterdir()}
         self.files = {
             path.name: path.read_bytes()
             for path in folder.iterdir()
@@ -190,7 +211,7 @@ class Calls:
         kinds = ["metric", "depth", "disparity"]
         kind = rng.choice(kinds) if rng.random() < 0.9 else rng.choice(["other", None])
         shapes = [(1, 1, 12, 16), (1, 12, 16), (1, 2, 6, 8), (2, 1, 6, 8), (12, 16), (1, 1, 0, 0)]
-        shape = shapes[0] if rng.random() < 0.6 else rng.choice(shapes)
+        shape = shapes[0] if rng.random() < 0.8 else rng.choice(shapes)
         g = torch.Generator().manual_seed(rng.getrandbits(31))
         depth = torch.rand(shape, generator=g) + rng.choice([0.5, 0.0, -0.5, 1e20])
         if rng.random() < 0.3 and depth.numel():
@@ -198,7 +219,9 @@ class Calls:
         features = torch.randn(1, 3, 6, 8, generator=g)
         if rng.random() < 0.2:
             features.view(-1)[0] = rng.choice([np.nan, np.inf, 1e30])
-        found = rng.choice([depth, depth, (depth, features), (depth,), (features, depth), None, 3])
+        found: object = depth if rng.random() < 0.5 else (depth, features)
+        if rng.random() < 0.1:
+            found = rng.choice([(depth,), (features, depth), None, 3])
 
         def run() -> None:
             model = load(lambda image: found, prediction=kind)
@@ -221,6 +244,38 @@ class Calls:
                 for reply in session.reply(unpack(message)):
                     (length,) = struct.unpack_from("<I", reply)
                     json.loads(reply[4 : 4 + length])
+
+        return run
+
+    def command(self, rng: random.Random) -> Callable[[], object]:
+        """`deepbasis complete` with any file in any place, some of them damaged."""
+        good = ["photo.png", "photo.jpg", "film.mp4", "film.avi", "drive.bag", "drive.mcap"]
+        words = [rng.choice(good) if rng.random() < 0.9 else rng.choice([*self.files, "."])]
+        for option, usual in OPTIONS.items():
+            if rng.random() < 0.12:
+                words += [option, rng.choice(usual if rng.random() < 0.7 else [*self.files])]
+        flags = ["--sequence", "--check", "--rescale", "--cloud", "--exr", "--no-robust", "--json"]
+        words += [flag for flag in flags if rng.random() < 0.1]
+        for option, numbers in NUMBERS_OF_OPTIONS.items():
+            if rng.random() < 0.15:
+                words += [option, rng.choice(numbers)]
+        spoiled = rng.choice([None, *words])
+
+        def run() -> None:
+            with tempfile.TemporaryDirectory(dir=self.folder, prefix="command-") as place:
+                folder = Path(place)
+                for name in {*words, "model.safetensors"} & self.links:
+                    (folder / name).symlink_to(self.folder / name)
+                if spoiled in self.files:
+                    (folder / spoiled).unlink()
+                    (folder / spoiled).write_bytes(damage(rng, self.files[spoiled]))
+                code, said = _run(["complete", *words, *ALWAYS], folder)
+                check("Traceback" not in said, f"{words}: {said[-200:]}")
+                check(code in (0, 1, 2), f"{words}: exit code {code}")
+                for path in (folder / "out").glob("*.npy"):
+                    finite(np.load(path))
+                if code:
+                    raise ValueError(said.splitlines()[0] if said else "")
 
         return run
 
@@ -254,6 +309,28 @@ class Calls:
             content = damage(rng, content)
         message = _message(header, content)
         return damage(rng, message) if rng.random() < 0.1 else message
+
+
+def _run(words: list[str], folder: Path) -> tuple[int, str]:
+    """Exit code and error stream of a command, in a folder."""
+    said, before, arguments = io.StringIO(), Path.cwd(), sys.argv
+    sys.argv = ["deepbasis", *words]
+    os.chdir(folder)
+    try:
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stderr(said),
+            contextlib.redirect_stdout(io.StringIO()),
+        ):
+            warnings.simplefilter("ignore")  # they are sentences for the user
+            try:
+                cli.main()
+            except SystemExit as end:
+                return int(end.code or 0), said.getvalue()
+            return 0, said.getvalue()
+    finally:
+        os.chdir(before)
+        sys.argv = arguments
 
 
 def _message(header: dict[str, object], content: bytes) -> bytes:

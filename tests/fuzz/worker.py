@@ -47,6 +47,7 @@ FILES = {
 CALLS = {
     "`complete` and points": 5, "mathematics on tensors": 11, "`sample`, `distance`, ...": 5,
     "scenes, options and `--check`": 1, "`stream`": 2, "networks of others": 1, "page": 2,
+    "`deepbasis complete`": 0.5,
 }  # fmt: skip
 
 
@@ -67,7 +68,7 @@ def make_kinds(folder: Path) -> dict[str, Callable[[random.Random], Callable[[],
     calls = Calls(folder, model)
     own = (
         lambda rng: array_case(rng, model, calls.image), tensor_case, calls.joint, calls.scenes,
-        calls.stream, calls.foreign, calls.page,
+        calls.stream, calls.foreign, calls.page, calls.command,
     )  # fmt: skip
     kinds: dict[str, Callable[[random.Random], Callable[[], object]]] = {
         kind: lambda rng, names=names: files.case(rng, names) for kind, (_, names) in FILES.items()
