@@ -4,8 +4,9 @@
     python benchmarks/campaign.py --out docs/reliability
 
 writes docs/reliability.md and docs/reliability.json; about 30 minutes on two idle cores. `--scale
-0.01` is a trial, `--parts fuzz kill` runs some parts only. Each part runs in a process of its own.
-The exit code is 1 if anything was seen but answers and clear refusals, equal bytes and flat memory.
+0.01` is a trial; `--parts kill --keep` runs a part anew and keeps the figures of the others. Each
+part runs in a process of its own. The exit code is 1 if anything was seen but answers and clear
+refusals, equal bytes and flat memory.
 """
 
 import argparse
@@ -53,13 +54,13 @@ SIZE = (48, 64)
 INPUTS = "render rooms --out . --count 6 --size 48 64 --seed 3"
 COMPLETE = (
     "complete rgb --sparse points --intrinsics intrinsics --out out --cloud --exr --interval 0.9 "
-    "--device cpu"
+    "--no-figure --device cpu"
 )
 RENDER = "render rooms --out out --count 8 --size 48 64"
 TRAIN = (
     "train --data rooms --frames 6 --size 32 48 --cache --val-frames 1 --fit-points 400 --batch 2 "
     "--workers 0 --accelerator cpu --epochs 2 --checkpoint-minutes 0 --few-points-weight 0 "
-    "--out out"
+    "--embedding 0 --out out"
 )
 # Defects that the page lists.
 LISTED = 20
@@ -82,7 +83,6 @@ class Counts:
 def fuzz(scale: float, seed: int, processes: int) -> Report:
     """Cases of all kinds, in processes that are watched: one that dies or hangs is a defect."""
     cases = max(round(CASES * scale), 1)
-    start = time.monotonic()
     with ThreadPoolExecutor(processes) as pool:
         parts = list(pool.map(lambda i: watch(seed, i, processes, cases), range(processes)))
     kinds: dict[str, Counts] = defaultdict(Counts)
@@ -102,7 +102,6 @@ def fuzz(scale: float, seed: int, processes: int) -> Report:
         "refusals": total.refusal,
         "anything else": total.other,
         "largest memory of a process, MB": largest,
-        "minutes": (time.monotonic() - start) / 60,
         "kinds": {kind: vars(kinds[kind]) for kind in sorted(kinds)},
         "defects": defects,
     }
@@ -467,12 +466,14 @@ def run_part(name: str, arguments: argparse.Namespace) -> Report:
     """Run a part in a process of its own."""
     words = [sys.executable, __file__, "--part", name, "--scale", str(arguments.scale)]
     words += ["--seed", str(arguments.seed), "--processes", str(arguments.processes)]
+    start = time.monotonic()
     with announced(name):
         done = subprocess.run(words, stdout=subprocess.PIPE, check=False)
-    if done.returncode:
-        return {"defects": [f"{name} failed by itself, with code {done.returncode}"]}
-    report: Report = json.loads(done.stdout)
-    return report
+    report: Report = {"defects": [f"{name} failed by itself, with code {done.returncode}"]}
+    if not done.returncode:
+        report = json.loads(done.stdout)
+    minutes = (time.monotonic() - start) / 60
+    return report | {"scale": arguments.scale, "seed": arguments.seed, "minutes": minutes}
 
 
 def about() -> Report:
@@ -492,7 +493,19 @@ def table(head: list[str], rows: list[list[object]]) -> str:
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
-def page(report: Report, command: str) -> str:
+def commands_of(parts: dict[str, Report], out: Path) -> str:
+    """The commands that made the figures, parts of one scale and seed together."""
+    alike: dict[tuple[float, int], list[str]] = defaultdict(list)
+    for name, part in parts.items():
+        alike[part["scale"], part["seed"]].append(name)
+    start = f"$ python benchmarks/campaign.py --out {out}"
+    return "\n".join(
+        f"{start} --scale {scale:g} --seed {seed} --parts {' '.join(names)} --keep"
+        for (scale, seed), names in alike.items()
+    )
+
+
+def page(report: Report, out: Path) -> str:
     """The page."""
     parts = report["parts"]
     versions = ", ".join(f"{name} {value}" for name, value in report["about"]["versions"].items())
@@ -501,13 +514,13 @@ def page(report: Report, command: str) -> str:
         "# Reliability",
         "Does odd input end in an answer or in a clear refusal? Does a run that was killed leave "
         "anything half-written? Do threads and processes change results, and does memory grow? "
-        "These figures are those of one campaign, written by the command that is shown; its exit "
-        "code is 1 if anything else was seen. [The same figures as JSON](reliability.json).",
-        f"```text\n$ {command}\n```",
-        f"Run on {report['about']['date']}, {cores} CPU cores, {report['minutes']:.0f} minutes, "
-        f"Python {report['about']['python']}, {versions}. A whole campaign is {CASES:,} cases, "
-        f"{KILLS} kills and {FRAMES:,} frames; this one was run with `--scale "
-        f"{report['scale']:g}`{report['note']}.",
+        "These figures are those of one campaign, `make campaign`, whose exit code is 1 if "
+        f"anything else was seen. [The same figures as JSON]({out.name}.json). They were written "
+        "by",
+        f"```text\n{commands_of(parts, out)}\n```",
+        f"on {report['about']['date']} with {cores} CPU cores, Python "
+        f"{report['about']['python']}, {versions}. A whole campaign, `--scale 1`, is {CASES:,} "
+        f"cases, {KILLS} kills and {FRAMES:,} frames.{report['note']}",
     ]
     text += [part for name in parts for part in WRITERS[name](parts[name])]
     wrong = [f"{name}: {what}" for name, found in parts.items() for what in found["defects"]]
@@ -545,7 +558,7 @@ def _kill_page(found: Report) -> list[str]:
     rows: list[list[object]] = [
         [f"`deepbasis {name}`", part["killed"], part["killed with files written"],
          part["files compared"], f"{part['seconds of an uninterrupted run']:.1f}"]
-        for name, part in found.items() if name != "defects"
+        for name, part in found.items() if isinstance(part, dict)
     ]  # fmt: skip
     return [
         "## kill -9",
@@ -599,7 +612,9 @@ WRITERS: dict[str, Callable[[Report], list[str]]] = {
 def main() -> int:
     """Run the campaign."""
     parser = argparse.ArgumentParser(description="Reliability in figures.")
-    parser.add_argument("--out", type=Path, help="page and JSON to write, without their suffix")
+    parser.add_argument("--out", type=Path, default=Path("reliability"),
+                        help="page and JSON to write, without their suffix")  # fmt: skip
+    parser.add_argument("--keep", action="store_true", help="keep the other parts of the JSON")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--scale", type=float, default=1.0, help="share of a whole campaign")
     parser.add_argument("--seed", type=int, default=int(time.time()))
@@ -608,24 +623,18 @@ def main() -> int:
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.part:
-        found = PARTS[arguments.part](arguments.scale, arguments.seed, arguments.processes)
-        print(json.dumps(found))
+        report = PARTS[arguments.part](arguments.scale, arguments.seed, arguments.processes)
+        print(json.dumps(report))
         return 0
-    start = time.monotonic()
-    parts = {name: run_part(name, arguments) for name in arguments.parts}
-    report = {
-        "about": about(), "scale": arguments.scale, "seed": arguments.seed,
-        "note": f" {arguments.note}" if arguments.note else "",
-        "minutes": (time.monotonic() - start) / 60, "parts": parts,
-    }  # fmt: skip
-    wrong = [what for found in parts.values() for what in found["defects"]]
-    command = f"python benchmarks/campaign.py --out {arguments.out} --scale {arguments.scale:g}"
-    command += f" --seed {arguments.seed} --processes {arguments.processes}"
-    if arguments.out:
-        arguments.out.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")
-        arguments.out.with_suffix(".md").write_text(page(report, command))
-    else:
-        print(page(report, command))
+    file = arguments.out.with_suffix(".json")
+    found = {name: run_part(name, arguments) for name in arguments.parts}
+    kept = json.loads(file.read_text())["parts"] if arguments.keep and file.exists() else {}
+    parts = {name: (kept | found)[name] for name in PARTS if name in kept | found}
+    note = f" {arguments.note}" if arguments.note else ""
+    report = {"about": about(), "note": note, "parts": parts}
+    wrong = [what for part in parts.values() for what in part["defects"]]
+    file.write_text(json.dumps(report, indent=1) + "\n")
+    arguments.out.with_suffix(".md").write_text(page(report, arguments.out))
     for what in wrong[:LISTED]:
         print(what, file=sys.stderr)
     print(f"{len(wrong)} defects", file=sys.stderr)

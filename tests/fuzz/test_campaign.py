@@ -41,7 +41,7 @@ def test_a_tiny_campaign_writes_its_page(tmp_path):
     assert report["parts"]["frames"]["frames"] == 20
     page = (tmp_path / "page.md").read_text()
     assert "| **all** | 100 |" in page
-    assert "--scale 0.001 --seed 1" in page
+    assert "--scale 0.001 --seed 1 --parts fuzz frames --keep" in page
     assert "Nothing else was seen." in page
 
 
@@ -103,7 +103,14 @@ def test_half_written_and_other_files_are_noticed(campaign, tmp_path):
 
 
 def test_a_defect_of_any_part_is_on_the_page_and_in_the_exit_code(campaign, tmp_path, monkeypatch):
-    broken = {"frames": 3, "threads": 4, "that differ": 1, "defects": ["1 of 3 frames differ"]}
+    broken = {
+        "scale": 1.0,
+        "seed": 1,
+        "frames": 3,
+        "threads": 4,
+        "that differ": 1,
+        "defects": ["1 of 3 frames differ"],
+    }
     monkeypatch.setattr(campaign, "run_part", lambda name, arguments: broken)
     monkeypatch.setattr(sys, "argv", ["campaign.py", "--out", str(tmp_path / "p"), "--parts",
                                       "threads"])  # fmt: skip
