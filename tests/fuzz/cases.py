@@ -22,6 +22,7 @@ import laspy
 import numpy as np
 import torch
 from PIL import Image
+from scipy.io import savemat
 
 from deepbasis import BasisFit, baselines, fit, latent, metrics, patterns
 from deepbasis import points as points_module
@@ -34,7 +35,9 @@ from deepbasis.data import (
     folder,
     formats,
     images,
+    kitti,
     nerfstudio,
+    nyu,
     slam,
     trajectories,
     video,
@@ -357,6 +360,11 @@ def write_seeds(folder_path: Path) -> dict[str, Callable[[Path], object]]:
     scores = draw.exponential(size=400)
     table = ConformalTable.learn(scores, draw.uniform(0, 20, 400), np.arange(400) // 20)
     table.save(folder_path / "table.json")
+    calibration = "calib_time: 09-Jan-2012\nP_rect_02: 7.2e+02 0 6e+02 4.4e+01 0 7.2e+02 1.7e+02 "
+    (folder_path / "calib.txt").write_text(f"{calibration}2.1e-01 0 0 1 2.7e-03\n")
+    (folder_path / "split.json").write_text(json.dumps({"train": [1, 2, 3], "test": [4]}))
+    numbers = {"trainNdxs": np.arange(1, 9)[:, None], "testNdxs": np.arange(9, 12)[:, None]}
+    savemat(folder_path / "splits.mat", numbers)
     for name, codec in (("film.mp4", "mpeg4"), ("film.avi", "mjpeg"), ("film.mkv", "mpeg4")):
         write_video(folder_path / name, codec, draw)
 
@@ -382,7 +390,18 @@ def write_seeds(folder_path: Path) -> dict[str, Callable[[Path], object]]:
         "encoder.pth": lambda path: load_encoder_weights(MobileNetV2(), path),
         "model.safetensors": lambda path: load(path),
         "table.json": use_table,
+        "calib.txt": lambda path: finite(kitti.read_calibration(path, "image_02")),
+        "split.json": nyu._read_split,
+        "splits.mat": read_official_split,
     } | dict.fromkeys(("film.mp4", "film.avi", "film.mkv"), read_video)
+
+
+def read_official_split(path: Path) -> None:
+    """It is found beside the data, by its name."""
+    folder_path = path.parent / "official"
+    folder_path.mkdir(exist_ok=True)
+    (folder_path / "splits.mat").write_bytes(path.read_bytes())
+    nyu._official_split(folder_path / "nyu.mat")
 
 
 def write_video(path: Path, codec: str, draw: np.random.Generator) -> None:

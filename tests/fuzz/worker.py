@@ -39,8 +39,9 @@ FILES = {
                    for end in ("txt", "bin")]),
     "transforms.json": (4, ["transforms.json"]),
     "bags (ROS 1, MCAP, SQLite)": (5, ["drive.bag", "drive.mcap", "drive.db3"]),
-    "confidence maps": (3, ["trust.png"]),
-    "conformal tables": (3, ["table.json"]),
+    "files of KITTI and NYU": (2, ["calib.txt", "split.json", "splits.mat"]),
+    "confidence maps": (2, ["trust.png"]),
+    "conformal tables": (2, ["table.json"]),
     "videos (MP4, AVI, MKV)": (2, ["film.mp4", "film.avi", "film.mkv"]),
     "models (safetensors) and encoders": (1, ["model.safetensors", "encoder.pth"]),
 }  # fmt: skip
