@@ -12,6 +12,7 @@ refusals, equal bytes and flat memory.
 import argparse
 import hashlib
 import json
+import math
 import multiprocessing
 import os
 import platform
@@ -66,6 +67,17 @@ TRAIN = (
 LISTED = 20
 
 
+@dataclass(frozen=True)
+class Plan:
+    """How much is to be done."""
+
+    scale: float
+    seed: int
+    processes: int
+    minutes: float
+    """After which no new case is begun."""
+
+
 @dataclass
 class Counts:
     """How the cases of one kind ended."""
@@ -80,11 +92,12 @@ class Counts:
 # Odd input
 
 
-def fuzz(scale: float, seed: int, processes: int) -> Report:
+def fuzz(plan: Plan) -> Report:
     """Cases of all kinds, in processes that are watched: one that dies or hangs is a defect."""
-    cases = max(round(CASES * scale), 1)
-    with ThreadPoolExecutor(processes) as pool:
-        parts = list(pool.map(lambda i: watch(seed, i, processes, cases), range(processes)))
+    cases, step = max(round(CASES * plan.scale), 1), plan.processes
+    end = time.monotonic() + 60 * plan.minutes
+    with ThreadPoolExecutor(step) as pool:
+        parts = list(pool.map(lambda i: watch(plan.seed, i, step, cases, end), range(step)))
     kinds: dict[str, Counts] = defaultdict(Counts)
     defects: list[str] = []
     largest = 0
@@ -123,12 +136,12 @@ def count(kind: Counts, line: Report, defects: list[str]) -> None:
 
 
 def watch(
-    seed: int, first: int, step: int, last: int
+    seed: int, first: int, step: int, last: int, end: float = math.inf
 ) -> tuple[list[Report], list[tuple[str, str]]]:
     """Run every `step`-th case; after one that ends its process or hangs, the next one goes on."""
     done: list[Report] = []
     broken: list[tuple[str, str]] = []
-    while first < last:
+    while first < last and time.monotonic() < end:
         words = [sys.executable, str(WORKER), *map(str, (seed, first, step, last))]
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         running: Report | None = None
@@ -140,12 +153,14 @@ def watch(
             if "ended" in line:
                 done.append(line)
                 first, running = line["number"] + step, None
+                if time.monotonic() > end:
+                    break
             else:
                 running = line
         process.kill()
         said = process.communicate()[1].decode(errors="replace")[-300:]
         if running is None:
-            if process.returncode != 0 or first < last:
+            if time.monotonic() < end and (process.returncode != 0 or first < last):
                 raise RuntimeError(f"the process of cases failed by itself: {said}")
             continue
         why = why or f"ended its process with code {process.returncode}: {said}"
@@ -206,7 +221,7 @@ def commands() -> list[Command]:
     return found
 
 
-def kill(scale: float, seed: int, processes: int) -> Report:
+def kill(plan: Plan) -> Report:
     """Kill commands at random moments, run them again, and compare all files with those of an
     uninterrupted run.
     """
@@ -214,9 +229,9 @@ def kill(scale: float, seed: int, processes: int) -> Report:
     import deepbasis.data.worlds.export
     import deepbasis.train.run  # noqa: F401  (children need not import it again)
 
-    rng = random.Random(seed)
+    rng = random.Random(plan.seed)
     listed = commands()
-    each = max(round(KILLS * scale / len(listed)), 1)
+    each = max(round(KILLS * plan.scale / len(listed)), 1)
     report: Report = {"defects": []}
     with tempfile.TemporaryDirectory() as place:
         inputs = Path(place) / "inputs"
@@ -368,11 +383,14 @@ def digest(model: Any, frame: tuple[np.ndarray, np.ndarray]) -> str:
     return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
 
 
-def threads(scale: float, seed: int, processes: int) -> Report:
+def threads(plan: Plan) -> Report:
     """Four threads that share a model compute the same bits as one."""
     import deepbasis
 
-    model, frames = deepbasis.load("indoor"), make_frames(max(round(200 * scale), 8), seed)
+    model, frames = (
+        deepbasis.load("indoor"),
+        make_frames(max(round(200 * plan.scale), 8), plan.seed),
+    )
     alone = [digest(model, frame) for frame in frames]
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(lambda frame: digest(model, frame), frames))
@@ -381,11 +399,11 @@ def threads(scale: float, seed: int, processes: int) -> Report:
     return {"frames": len(frames), "threads": 4, "that differ": differ, "defects": defects}
 
 
-def forks(scale: float, seed: int, processes: int) -> Report:
+def forks(plan: Plan) -> Report:
     """Processes made by fork, of one that has computed already, and by spawn: the same bits."""
     import deepbasis
 
-    frames = make_frames(max(round(20 * scale), 4), seed)
+    frames = make_frames(max(round(20 * plan.scale), 4), plan.seed)
     model = deepbasis.load("indoor")
     wanted = [digest(model, frame) for frame in frames]
     report: Report = {"frames": len(frames), "defects": []}
@@ -420,12 +438,12 @@ def resident() -> float:
     return pages * resource.getpagesize() / 2**20
 
 
-def frames(scale: float, seed: int, processes: int) -> Report:
+def frames(plan: Plan) -> Report:
     """Many frames in one process: memory stays flat."""
     import deepbasis
 
-    model, some = deepbasis.load("indoor"), make_frames(50, seed)
-    total = max(round(FRAMES * scale), 20)
+    model, some = deepbasis.load("indoor"), make_frames(50, plan.seed)
+    total = max(round(FRAMES * plan.scale), 20)
     early = max(round(EARLY * total), 10)
     report: Report = {"frames": total, "defects": []}
     endless = (some[i % len(some)] for i in range(total))
@@ -448,7 +466,7 @@ def frames(scale: float, seed: int, processes: int) -> Report:
 
 # The page
 
-PARTS: dict[str, Callable[[float, int, int], Report]] = {
+PARTS: dict[str, Callable[[Plan], Report]] = {
     "fuzz": fuzz, "kill": kill, "threads": threads, "forks": forks, "frames": frames,
 }  # fmt: skip
 
@@ -466,6 +484,7 @@ def run_part(name: str, arguments: argparse.Namespace) -> Report:
     """Run a part in a process of its own."""
     words = [sys.executable, __file__, "--part", name, "--scale", str(arguments.scale)]
     words += ["--seed", str(arguments.seed), "--processes", str(arguments.processes)]
+    words += ["--minutes", str(arguments.minutes)]
     start = time.monotonic()
     with announced(name):
         done = subprocess.run(words, stdout=subprocess.PIPE, check=False)
@@ -619,12 +638,13 @@ def main() -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="share of a whole campaign")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--processes", type=int, default=2, help="that run cases")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="most for the cases")
     parser.add_argument("--note", default="", help="added to the page, about how it was run")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.part:
-        report = PARTS[arguments.part](arguments.scale, arguments.seed, arguments.processes)
-        print(json.dumps(report))
+        how = (getattr(arguments, one.name) for one in fields(Plan))
+        print(json.dumps(PARTS[arguments.part](Plan(*how))))
         return 0
     file = arguments.out.with_suffix(".json")
     found = {name: run_part(name, arguments) for name in arguments.parts}

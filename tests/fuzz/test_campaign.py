@@ -76,7 +76,7 @@ def test_crashes_hangs_and_defects_are_counted(campaign, tmp_path, monkeypatch):
     monkeypatch.setattr(campaign, "WORKER", tmp_path / "worker.py")
     monkeypatch.setattr(campaign, "MOST_WAITED", 5.0)
     monkeypatch.setattr(campaign, "CASES", 12)
-    found = campaign.fuzz(1.0, 1, 1)
+    found = campaign.fuzz(campaign.Plan(1.0, 1, 1, 10.0))
     assert found["cases"] == 12
     assert found["anything else"] == 5
     assert found["refusals"] == 1
