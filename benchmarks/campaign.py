@@ -143,22 +143,28 @@ def watch(
     broken: list[tuple[str, str]] = []
     while first < last and time.monotonic() < end:
         words = [sys.executable, str(WORKER), *map(str, (seed, first, step, last))]
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         running: Report | None = None
         why = ""
-        for line in lines_of(process):
-            if line is None:
-                why = f"hung for {MOST_WAITED:.0f} s"
-                break
-            if "ended" in line:
-                done.append(line)
-                first, running = line["number"] + step, None
-                if time.monotonic() > end:
+        # Not a pipe for errors: nobody would read it meanwhile.
+        with (
+            tempfile.TemporaryFile() as errors,
+            subprocess.Popen(words, stdout=subprocess.PIPE, stderr=errors) as process,
+        ):
+            for line in lines_of(process):
+                if line is None:
+                    why = f"hung for {MOST_WAITED:.0f} s"
                     break
-            else:
-                running = line
-        process.kill()
-        said = process.communicate()[1].decode(errors="replace")[-300:]
+                if "ended" in line:
+                    done.append(line)
+                    first, running = line["number"] + step, None
+                    if time.monotonic() > end:
+                        break
+                else:
+                    running = line
+            process.kill()
+            process.wait()
+            errors.seek(0)
+            said = errors.read().decode(errors="replace")[-300:]
         if running is None:
             if time.monotonic() < end and (process.returncode != 0 or first < last):
                 raise RuntimeError(f"the process of cases failed by itself: {said}")
@@ -387,10 +393,8 @@ def threads(plan: Plan) -> Report:
     """Four threads that share a model compute the same bits as one."""
     import deepbasis
 
-    model, frames = (
-        deepbasis.load("indoor"),
-        make_frames(max(round(200 * plan.scale), 8), plan.seed),
-    )
+    model = deepbasis.load("indoor")
+    frames = make_frames(max(round(200 * plan.scale), 8), plan.seed)
     alone = [digest(model, frame) for frame in frames]
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(lambda frame: digest(model, frame), frames))
