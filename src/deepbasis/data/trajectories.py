@@ -17,7 +17,7 @@ import numpy as np
 from deepbasis.data.files import find_file
 from deepbasis.data.limits import read_text
 from deepbasis.data.recording import NANOSECONDS, TOLERANCE, pose_of
-from deepbasis.shapes import Float
+from deepbasis.shapes import Float, Int
 
 # Larger times are in nanoseconds, as some programs write them.
 NOT_SECONDS = 1e14
@@ -48,15 +48,23 @@ class Trajectory(NamedTuple):
                 f"{path} holds {len(self.times)} poses for {len(names)} frames; pass one for each "
                 "frame, or name the frames by their time in seconds"
             ) from None
-        nearest = np.abs(self.times[None] - wanted[:, None]).argmin(1)
-        gap = np.abs(self.times[nearest] - wanted)
-        if (gap > TOLERANCE).any():
+        nearest = self._nearest(wanted)
+        far = ~(np.abs(self.times[nearest] - wanted) <= TOLERANCE)
+        if far.any():
             raise ValueError(
                 f"{path} holds no pose within {TOLERANCE:g} s of the frame "
-                f"{names[int((gap > TOLERANCE).argmax())]!r}, and {len(self.times)} poses for "
-                f"{len(names)} frames"
+                f"{names[int(far.argmax())]!r}, and {len(self.times)} poses for {len(names)} frames"
             )
         return list(self.poses[nearest])
+
+    def _nearest(self, wanted: Float[np.ndarray, "m"]) -> Int[np.ndarray, "m"]:
+        """Indices of the poses nearest in time; hours have too many for a table of all gaps."""
+        order = self.times.argsort(kind="stable")
+        ordered = self.times[order]
+        after = np.searchsorted(ordered, wanted).clip(max=len(ordered) - 1)
+        before = (after - 1).clip(min=0)
+        earlier = np.abs(ordered[before] - wanted) <= np.abs(ordered[after] - wanted)
+        return order[np.where(earlier, before, after)]
 
 
 def read_trajectory(path: Path) -> Trajectory:
