@@ -52,14 +52,14 @@ MOST_MEMORY = 300.0
 EARLY, MOST_GROWTH = 0.1, 20.0
 SIZE = (48, 64)
 # What is killed, and what makes its input.
-INPUTS = "render rooms --out . --count 6 --size 48 64 --seed 3"
+INPUTS = "render rooms --out . --count 4 --size 48 64 --seed 3"
 COMPLETE = (
     "complete rgb --sparse points --intrinsics intrinsics --out out --cloud --exr --interval 0.9 "
     "--no-figure --device cpu"
 )
-RENDER = "render rooms --out out --count 8 --size 48 64"
+RENDER = "render rooms --out out --count 6 --size 48 64"
 TRAIN = (
-    "train --data rooms --frames 6 --size 32 48 --cache --val-frames 1 --fit-points 400 --batch 2 "
+    "train --data rooms --frames 5 --size 32 48 --cache --val-frames 1 --fit-points 400 --batch 2 "
     "--workers 0 --accelerator cpu --epochs 2 --checkpoint-minutes 0 --few-points-weight 0 "
     "--embedding 0 --out out"
 )
