@@ -224,7 +224,7 @@ class Session:
         ends = request.rows("ends", (2,))
         if len(ends) != 2:
             raise ValueError(f"a distance has two ends, not {len(ends)}")
-        found = self._answer.distance(*ends, self._camera.numpy(), level=LEVEL)
+        found = self._answer.distance(ends[0], ends[1], self._camera.numpy(), level=LEVEL)
         yield {"distance": found._asdict()}, {}
 
     def _region(self, request: Request) -> Iterator[tuple[dict[str, Any], Any]]:
