@@ -43,8 +43,9 @@ WORKER = ROOT / "tests" / "fuzz" / "worker.py"
 PACKAGES = ("deepbasis", "torch", "numpy", "pillow", "rosbags", "av", "laspy", "transformers")
 # Of a whole campaign.
 CASES, KILLS, FRAMES = 100_000, 50, 5_000
-# Seconds of a case after which it hangs, on however busy a machine, and of its own processor time.
-MOST_WAITED, MOST_SECONDS = 300.0, 20.0
+# Seconds of processor time that a case may take; after which it is ended; and seconds without any
+# processor time after which it hangs.
+MOST_SECONDS, LONGEST_CASE, MOST_WAITED = 20.0, 120.0, 120.0
 # Memory in MB that a single case may take.
 MOST_MEMORY = 300.0
 # Frames after which memory is compared with that at the end, as a share of all frames, and how
@@ -150,23 +151,23 @@ def watch(
             tempfile.TemporaryFile() as errors,
             subprocess.Popen(words, stdout=subprocess.PIPE, stderr=errors) as process,
         ):
-            for line in lines_of(process):
+            for line in lines_of(process, end):
                 if line is None:
-                    why = f"hung for {MOST_WAITED:.0f} s"
+                    why = "hung"
                     break
                 if "ended" in line:
                     done.append(line)
                     first, running = line["number"] + step, None
-                    if time.monotonic() > end:
-                        break
                 else:
                     running = line
             process.kill()
             process.wait()
             errors.seek(0)
             said = errors.read().decode(errors="replace")[-300:]
+        if time.monotonic() > end:
+            break
         if running is None:
-            if time.monotonic() < end and (process.returncode != 0 or first < last):
+            if process.returncode != 0 or first < last:
                 raise RuntimeError(f"the process of cases failed by itself: {said}")
             continue
         why = why or f"ended its process with code {process.returncode}: {said}"
@@ -175,21 +176,40 @@ def watch(
     return done, broken
 
 
-def lines_of(process: subprocess.Popen[bytes]) -> Iterator[Report | None]:
-    """Lines of JSON that a process writes; None if it is silent for too long."""
+def lines_of(process: subprocess.Popen[bytes], end: float) -> Iterator[Report | None]:
+    """Lines of JSON that a process writes until `end`; None if it hangs.
+
+    It hangs if it is silent and computes for too long, or does not compute at all; one that a busy
+    machine does not let compute is waited for.
+    """
     assert process.stdout is not None
-    rest = b""
-    while True:
-        ready, _, _ = select.select([process.stdout], [], [], MOST_WAITED)
-        if not ready:
+    rest, waited = b"", time.monotonic()
+    since = used = seconds_of(process.pid)
+    while time.monotonic() < end:
+        ready, _, _ = select.select([process.stdout], [], [], min(MOST_WAITED, 5.0))
+        if ready:
+            part = os.read(process.stdout.fileno(), 65536)
+            if not part:
+                process.wait()
+                return
+            *whole, rest = (rest + part).split(b"\n")
+            yield from map(json.loads, whole)
+            since = seconds_of(process.pid)
+        now = seconds_of(process.pid)
+        if ready or now > used:
+            used, waited = now, time.monotonic()
+        if now - since > LONGEST_CASE or time.monotonic() - waited > MOST_WAITED:
             yield None
             return
-        part = os.read(process.stdout.fileno(), 65536)
-        if not part:
-            process.wait()
-            return
-        *whole, rest = (rest + part).split(b"\n")
-        yield from map(json.loads, whole)
+
+
+def seconds_of(process: int) -> float:
+    """Processor time of a process so far."""
+    try:
+        words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return math.inf
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 # kill -9

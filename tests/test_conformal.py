@@ -122,7 +122,7 @@ def test_a_table_reads_back_and_a_damaged_one_is_named(tmp_path):
     content = json.loads(file.read_text())
     damaged = [{}, [], content | {"format": 2}, content | {"factors": content["factors"][1:]}]
     damaged += [content | {"distances": [None] * len(table.distances)}, content | {"reach": "x"}]
-    damaged += [content | {"groups": 10**400}, content | {"groups": 0}, content | {"reach": -1}]
+    damaged += [content | {"groups": 0}, content | {"reach": -1}]
     damaged += [content | {"groups": math.inf}, content | {"scores": content["scores"][1:]}]
     damaged += [content | {"distances": [-math.inf], "factors": content["factors"][:1]}]
     for one in damaged:

@@ -81,7 +81,7 @@ def test_crashes_hangs_and_defects_are_counted(campaign, tmp_path, monkeypatch):
     assert found["anything else"] == 5
     assert found["refusals"] == 1
     said = "\n".join(sorted(found["defects"]))
-    for words in ("case 3 ended its process with code -11", "case 5 hung for 5 s", "a defect",
+    for words in ("case 3 ended its process with code -11", "case 5 hung", "a defect",
                   "case 10 took 99 s", "case 11 took 999 MB"):  # fmt: skip
         assert words in said
 
