@@ -532,7 +532,7 @@ def about() -> Report:
 
 def table(head: list[str], rows: list[list[object]]) -> str:
     """A table of Markdown; all columns but the first are numbers."""
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    lines: list[list[object]] = [[*head], ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
