@@ -40,8 +40,8 @@ bench: $(STAMP)  ## speed and memory, as ratios measured side by side
 clean:
 	rm -rf $(VENV)
 
-$(STAMP): pyproject.toml paper/pyproject.toml constraints.txt
+$(STAMP): pyproject.toml models/pyproject.toml paper/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing packages into $(VENV), which takes a few minutes"
-	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev]" -e paper
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev]" -e models -e paper
 	touch $@

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole models: a network with all that prediction needs, in one file."""
 
-import difflib
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -22,14 +21,13 @@ from deepbasis.nets import Architecture, Features, Network
 from deepbasis.nets.folding import FoldedNetwork
 from deepbasis.nets.foreign import HUB, OWN, ForeignBases, HubNetwork, Kind, is_hub
 from deepbasis.points import Points, check_camera, to_points
+from deepbasis.pretrained import find_pretrained
 from deepbasis.result import Completion
 from deepbasis.shapes import Float, UInt8
 from deepbasis.stream import Stream
 
 PointsLike = ArrayLike | Points | None
 
-# Where the bundled models are.
-WEIGHTS = Path(__file__).parent / "weights"
 # Raised when a file can no longer be read by earlier versions.
 FORMAT = 3
 
@@ -355,7 +353,7 @@ def load(
     network: Callable[..., Any] | None = None,
     prediction: Kind | None = None,
 ) -> Completer:
-    """Load a model: a bundled one by name, a file, or the folder of a training.
+    """Load a model: a pretrained one by name, a file, or the folder of a training.
 
     Also a depth network of others, with a generic prior: `hf:` and the name or the folder of a
     model of transformers, a torch module, or any function. It takes images [b, 3, h, w] in 0..1 and
@@ -405,15 +403,7 @@ def find_model(name: Path | str) -> Path:
         return path / "model.safetensors"
     if path.suffix or len(path.parts) > 1:
         return path
-    known = sorted(file.stem for file in WEIGHTS.glob("*.safetensors"))
-    if str(name) not in known:
-        near = difflib.get_close_matches(str(name), known, 1, 0.5)
-        guess = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(
-            f"there is no bundled model {str(name)!r}; {guess}Bundled are {', '.join(known)}; or "
-            "pass a model file or the folder of a training"
-        )
-    return WEIGHTS / f"{name}.safetensors"
+    return find_pretrained(str(name))
 
 
 def migrate_format_2(
