@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: demo test test-all test-page lint bench clean
+.PHONY: demo test test-all test-page lint docs bench clean
 
 demo: $(STAMP)  ## complete the built-in example and write demo.png
 	$(BIN)/deepbasis demo
@@ -27,6 +27,9 @@ lint: $(STAMP)  ## style and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+docs: $(STAMP)  ## the documentation as a website, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(STAMP)  ## speed and memory, as ratios measured side by side
 	PYTHONPATH=tests $(BIN)/python benchmarks/core.py
