@@ -28,14 +28,10 @@ for row, count in zip(axes, counts, strict=True):
         f"{count:3d} points: mean error {error:.2f} m; 90 % interval {width:.2f} m wide, "
         f"contains the truth at {inside:.0%} of the pixels"
     )
-    for ax, values, title in (
-        (row[0], image, f"{count} points"),
-        (row[1], out.depth, "depth (m)"),
-        (row[2], out.std, "std (m)"),
-    ):
-        shown = ax.imshow(values, cmap="magma" if values is out.std else "viridis")
-        ax.set(title=title, xticks=[], yticks=[])
-        if values is not image:
-            fig.colorbar(shown, ax=ax, shrink=0.8)
+    row[0].imshow(image)
     row[0].plot(*measured[:count, :2].T, "o", color="tab:red", markersize=3)
+    fig.colorbar(row[1].imshow(out.depth, cmap="viridis"), ax=row[1], shrink=0.8)
+    fig.colorbar(row[2].imshow(out.std, cmap="magma"), ax=row[2], shrink=0.8)
+    for ax, title in zip(row, (f"{count} points", "depth (m)", "std (m)"), strict=True):
+        ax.set(title=title, xticks=[], yticks=[])
 plt.savefig(sys.argv[1] if len(sys.argv) > 1 else "first_steps.png")

@@ -18,7 +18,7 @@ from deepbasis.self_check import check
 picture = Path(sys.argv[1] if len(sys.argv) > 1 else "your_lidar.png")
 
 # A cloud as a LiDAR of 16 beams, 8 cm above the camera, would deliver it: x forward, y left, z up.
-room = packaged("rooms")[1]
+room = packaged("rooms")[0]
 image, camera, truth = room.image.permute(1, 2, 0).numpy(), room.intrinsics, room.depth[0].numpy()
 draw = torch.Generator().manual_seed(0)
 scan = patterns.parse("lidar16")(room.depth, room.image, camera, draw)[0]
@@ -39,7 +39,8 @@ found = check(scene, out)
 
 known = truth > 0
 print(f"{len(cloud)} points in the cloud, {len(out.points)} used; not used: {out.dropped}")
-print(f"mean error {np.abs(out.depth - truth)[known].mean():.3f} m, median std {np.median(out.std):.3f} m")
+error = np.abs(out.depth - truth)[known].mean()
+print(f"mean error {error:.3f} m, median std {np.median(out.std):.3f} m")
 print(f"self-check: {found.verdict}")
 
 rows, columns = np.indices(size)
@@ -52,9 +53,10 @@ fig, axes = plt.subplots(1, 3, figsize=(13, 3.4), layout="constrained")
 axes[0].imshow(image)
 axes[0].scatter(*out.points[:, :2].T, c=out.points[:, 2], s=2, cmap="viridis")
 axes[0].set_title("points")
-for ax, values, title in ((axes[1], out.depth, "depth (m)"), (axes[2], out.std, "std (m)")):
-    fig.colorbar(ax.imshow(values, cmap="magma" if values is out.std else "viridis"), ax=ax)
-    ax.set_title(title)
+fig.colorbar(axes[1].imshow(out.depth, cmap="viridis"), ax=axes[1])
+axes[1].set_title("depth (m)")
+fig.colorbar(axes[2].imshow(out.std, cmap="magma"), ax=axes[2])
+axes[2].set_title("std (m)")
 for ax in axes:
     ax.set(xticks=[], yticks=[])
 plt.savefig(picture)
