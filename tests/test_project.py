@@ -194,6 +194,7 @@ DOCUMENTS = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "CHANGELOG.md",
     ROOT / "SECURITY.md",
+    ROOT / "examples" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((SRC / "weights").glob("*.md")),
     *sorted((ROOT / "models").rglob("*.md")),
@@ -260,3 +261,16 @@ def test_commands_that_are_only_shown_can_be_parsed(document):
         words = shlex.split(line, comments=True)[1:]
         if words[:1] not in ([], ["--help"], ["--version"]) and "..." not in words:
             tyro.extras.subcommand_cli_from_dict(COMMANDS, args=words, config=CONFIG)
+
+
+def test_the_site_leads_to_every_document():
+    nav = (ROOT / "mkdocs.yml").read_text()
+    for document in (ROOT / "docs").rglob("*.md"):
+        assert f" {document.relative_to(ROOT).as_posix()}\n" in nav, document
+
+
+def test_workflows_use_targets_that_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    workflows = [path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml")]
+    called = {name for text in workflows for name in re.findall(r"\bmake ([a-z-]+)", text)}
+    assert {"lint", "test", "test-all", "docs"} <= called <= targets
