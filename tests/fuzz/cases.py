@@ -14,7 +14,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -590,12 +590,13 @@ def damaged_messages(each: int, seed: int) -> Iterator[tuple[str, Callable[[], o
 
 
 def recordings(
-    folder_path: Path, each: int, seed: int, most_seconds: float
+    folder_path: Path, each: int, seed: int, most_seconds: float, only: Sequence[str] = ()
 ) -> tuple[Counter[str], list[str]]:
     """Damage the file of every kind of recording or cloud `each` times, and messages of ROS."""
     wanted = ("rows.csv", "cloud.ply", "cloud.xyz", "cloud.pcd", "cloud.bin")
     seeds = {name: read for name, read in write_seeds(folder_path).items() if name in wanted}
     readers = seeds | write_recordings(folder_path)
+    readers = {name: read for name, read in readers.items() if not only or name in only}
     counts: Counter[str] = Counter()
     defects = []
     for number, (name, case) in enumerate(damaged_messages(each, seed)):
