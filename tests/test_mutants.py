@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SRC, PAPER = ROOT / "src" / "deepbasis", ROOT / "paper" / "src"
+SRC, PAPER, MODELS = ROOT / "src" / "deepbasis", ROOT / "paper" / "src", ROOT / "models" / "src"
 
 # file, what stands there, what is put in its place, tests that have to fail
 MUTANTS = [
@@ -142,7 +142,7 @@ def run_tests(source: Path, tests: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", ROOT / "tests" / tests],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": f"{source}{os.pathsep}{PAPER}"},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (source, PAPER, MODELS)))},
         capture_output=True,
         text=True,
         check=False,

@@ -22,10 +22,10 @@ SRC = ROOT / "src" / "deepbasis"
 
 # Each may import from those before it, and from no other.
 LAYERS = [
-    "shapes", "options", "fit", "latent", "conformal", "points", "tracking", "patterns", "metrics",
-    "layer", "data", "nets", "joint", "result", "stream", "model", "portable", "registration",
-    "self_check", "baselines", "plots", "calibrate", "train", "evaluation", "demo", "page",
-    "commands", "cli",
+    "shapes", "options", "pretrained", "fit", "latent", "conformal", "points", "tracking",
+    "patterns", "metrics", "layer", "data", "nets", "joint", "result", "stream", "model",
+    "portable", "registration", "self_check", "baselines", "plots", "calibrate", "train",
+    "evaluation", "demo", "page", "commands", "cli",
 ]  # fmt: skip
 FIT_LAYERS = [
     "checks", "prior", "linear", "robust", "evidence", "kernel", "neighbours", "correlated",
@@ -165,8 +165,9 @@ def test_public_names_are_guarded():
 
 
 def test_every_file_names_its_licence():
-    for file in [*SRC.rglob("*.py"), *(ROOT / "paper").rglob("*.py")]:
-        assert file.read_text().startswith("# SPDX-License-Identifier: Apache-2.0\n"), file
+    for folder in (SRC, ROOT / "models", ROOT / "paper"):
+        for file in folder.rglob("*.py"):
+            assert file.read_text().startswith("# SPDX-License-Identifier: Apache-2.0\n"), file
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
@@ -191,8 +192,11 @@ def test_help_imports_no_torch(command):
 DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "SECURITY.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((SRC / "weights").glob("*.md")),
+    *sorted((ROOT / "models").rglob("*.md")),
     *sorted((ROOT / "paper").rglob("*.md")),
 ]
 # Commands that prepare a machine, which the tests cannot do to the one they run on.
@@ -221,7 +225,7 @@ def test_every_code_block_runs(document, tmp_path, monkeypatch, capsys):
         elif language == "console":
             run_session(code, monkeypatch, capsys)
         else:
-            assert language in ("text", "math", "bibtex"), f"{document}: a block of {language!r}"
+            assert language in ("text", "bibtex"), f"{document}: a block of {language!r}"
 
 
 def run_session(code: str, monkeypatch, capsys) -> None:

@@ -347,8 +347,6 @@ def test_a_bad_image_model_or_folder_is_one_sentence_too(complete, monkeypatch, 
         complete("", image="broken.jpg"), "broken.jpg cannot be read as a picture", capsys
     )
     check_refused(complete("", image="nothing.jpg"), "there is no file nothing.jpg", capsys)
-    monkeypatch.setattr("deepbasis.model.WEIGHTS", tmp_path)
-    shutil.copy("model.safetensors", "indoor.safetensors")
     check_refused(complete("", model="indor"), "did you mean 'indoor'?", capsys)
     other = {"deepbasis": json.dumps({"format": 99, "architecture": {}})}
     save_file({"x": torch.zeros(1)}, "other.safetensors", other)

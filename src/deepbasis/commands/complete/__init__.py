@@ -3,12 +3,14 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from tyro.conf import Positional
 
 from deepbasis.options import options
+from deepbasis.pretrained import default_model
 
 
 @options
@@ -69,8 +71,9 @@ class Complete:
     """Poses of the camera in a sequence: a file of `timestamp tx ty tz qx qy qz qw`, as in TUM
     RGB-D, from the camera's frame to the world's. Points are then carried over from frame to
     frame; needs --intrinsics."""
-    model: str = "indoor"
-    """Name of a bundled model, a model file, or the folder of a training."""
+    model: str | None = None
+    """Name of a pretrained model, a model file, or the folder of a training (default: indoor, or
+    open if that is not installed)."""
     max_depth: float | None = None
     """Drop measurements beyond this many metres."""
     robust: bool = True
@@ -121,6 +124,11 @@ class Complete:
         from deepbasis.commands.complete.run import run
 
         run(self)
+
+    @cached_property
+    def chosen_model(self) -> str:
+        """The model to use; a warning says so once if it is not the usual one."""
+        return default_model() if self.model is None else self.model
 
     @property
     def checks(self) -> bool:

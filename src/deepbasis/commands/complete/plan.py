@@ -15,8 +15,11 @@ from deepbasis.commands.complete import Complete
 from deepbasis.commands.complete.inputs import Frame, find_scales
 from deepbasis.data.files import find_file
 
-# Settings that change what is printed or where, but not the results.
-NOT_RESULTS = ("images", "out", "quiet", "json", "device", "save_calibration", "out_bag", "rerun")
+# Settings that change what is printed or where, but not the results; of the model, its contents
+# count.
+NOT_RESULTS = (
+    "images", "out", "model", "quiet", "json", "device", "save_calibration", "out_bag", "rerun",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def run(settings: Complete) -> None:
         raise ValueError(
             f"--save-calibration needs {FEWEST_GROUPS} frames or more, and there are {len(frames)}"
         )
-    planned = plan(frames, settings, find_model(settings.model))
+    planned = plan(frames, settings, find_model(settings.chosen_model))
     remove_abandoned([path for one in planned for path in one.files.values()])
     summaries = {one.frame.name: one.read_summary() for one in planned}
     left = [one for one in planned if summaries[one.frame.name] is None]
@@ -150,7 +150,7 @@ def complete_all(
 
 def open_model(settings: Complete) -> Completer:
     """The model, on its device."""
-    model = load_model(settings.model)
+    model = load_model(settings.chosen_model)
     device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         return model.to(device)
