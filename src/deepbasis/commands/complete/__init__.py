@@ -87,6 +87,9 @@ class Complete:
     """Also write maps of the interval with this coverage: --interval 0.9, after the images."""
     cloud: bool = False
     """Also write a coloured point cloud with the std of each point; needs --intrinsics."""
+    png: Literal["ros", "kitti", "tum"] | None = None
+    """Convention of the 16-bit .png files: metres = value / 1000 (ros), 256 (kitti) or 5000 (tum)
+    (default: ros if all depths fit, up to 65.535 m, else kitti)."""
     exr: bool = False
     """Also write depth and std as channels Z and std of an OpenEXR image."""
     out_bag: Path | None = None
@@ -94,7 +97,8 @@ class Complete:
     if it ends in .bag, else a folder of ROS 2 with MCAP."""
     rerun: str | None = None
     """Also write image, points, depth, std, camera and cloud to this recording of Rerun, a .rrd
-    file, or send them to a viewer that listens at rerun+http://HOST:9876/proxy."""
+    file, or send them to a viewer that listens at rerun+http://HOST:9876/proxy, or to one that
+    `spawn` starts."""
     figure: bool = True
     """Do not draw image, depth and std."""
     check: bool = False

@@ -20,8 +20,7 @@ from deepbasis.commands.complete.plan import Planned, plan
 from deepbasis.commands.complete.sinks import open_sinks
 from deepbasis.conformal import FEWEST_GROUPS, ConformalTable
 from deepbasis.data.files import remove_abandoned
-from deepbasis.data.formats import MissingOption
-from deepbasis.data.limits import in_memory
+from deepbasis.data.limits import MissingOption, in_memory
 from deepbasis.model import Completer, find_model
 from deepbasis.model import load as load_model
 from deepbasis.result import Completion
