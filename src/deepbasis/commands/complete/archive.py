@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import deepbasis
 from deepbasis.commands.complete import Complete
+from deepbasis.commands.complete.attempts import Attempts
 from deepbasis.commands.complete.inputs import Frame, find_frames
 from deepbasis.commands.complete.manifest import FILES, list_frames
 from deepbasis.commands.complete.plan import Planned, digest, name_all, plan
@@ -124,34 +125,6 @@ class GroupReport:
             self.compared += 1
             self.mae += truth["mae"]
             self.coverage90 += truth["coverage90"]
-
-
-class Attempts:
-    """Remembers on which frames workers have ended without a word, killed or out of memory."""
-
-    def __init__(self) -> None:
-        self.alone: dict[int, str | None] = {}
-        self.lost: dict[int, Counter[str]] = {}
-
-    def begin(self, task: int) -> dict[str, int] | None:
-        """A worker begins a group: None if it is the first, else how often frames were fatal."""
-        if task not in self.alone:
-            self.alone[task] = None
-            return None
-        lost = self.lost.setdefault(task, Counter())
-        if (name := self.alone[task]) is not None:
-            lost[name] += 1
-            self.alone[task] = None
-        return dict(lost)
-
-    def work_on(self, task: int, name: str | None) -> None:
-        """The worker has only this frame in hand."""
-        self.alone[task] = name
-
-    def end(self, task: int) -> None:
-        """The group is done."""
-        self.alone.pop(task, None)
-        self.lost.pop(task, None)
 
 
 class Workbench:

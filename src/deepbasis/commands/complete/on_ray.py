@@ -18,7 +18,8 @@ import torch
 
 import deepbasis
 from deepbasis.commands.complete import Complete
-from deepbasis.commands.complete.archive import Attempts, GroupReport, Task, Workbench
+from deepbasis.commands.complete.archive import GroupReport, Task, Workbench
+from deepbasis.commands.complete.attempts import Attempts
 from deepbasis.commands.complete.plan import digest
 from deepbasis.model import find_model
 
@@ -64,6 +65,7 @@ def start(settings: Complete) -> None:
     """Start Ray, or join a cluster."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # else workers wait for everything else
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
     if settings.ray == LOCAL:
