@@ -9,7 +9,7 @@ import io
 import json
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +58,7 @@ def to_row(step: Computed, made_from: str, settings: Complete) -> dict[str, Any]
     }
 
 
-def write_shard(file: BinaryIO, rows: Iterable[dict[str, Any]], maps: Sequence[str]) -> None:
+def write_shard(file: Any, rows: Iterable[dict[str, Any]], maps: Sequence[str]) -> None:
     """Write rows, a few of which are in memory at a time; columns they lack are null."""
     arrow = need("pyarrow", "ray", "writing shards")
     parquet = need("pyarrow.parquet", "ray", "writing shards")
@@ -73,7 +73,7 @@ def write_shard(file: BinaryIO, rows: Iterable[dict[str, Any]], maps: Sequence[s
             writer.write_table(arrow.Table.from_pylist(some, schema))
 
 
-def read_shard(file: BinaryIO, maps: bool = True) -> list[dict[str, Any]]:
+def read_shard(file: Any, maps: bool = True) -> list[dict[str, Any]]:
     """The rows of a shard; without the maps, little is read."""
     parquet = need("pyarrow.parquet", "ray", "reading shards")
     table = parquet.ParquetFile(file).read(columns=None if maps else [*TYPES])

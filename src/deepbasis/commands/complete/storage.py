@@ -50,7 +50,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 @contextmanager
-def open_file(path: Path) -> Iterator[BinaryIO]:
+def open_file(path: Path) -> Iterator[Any]:
     """Open a file for reading."""
     if address(path) is None:
         with find_file(path).open("rb") as file:
