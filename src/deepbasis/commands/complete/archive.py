@@ -173,7 +173,7 @@ class Group:
         if settings.shard_frames:
             settings = replace(settings, out=scratch / "out")
         self.settings = settings
-        self.planned = plan(frames, settings, find_model(settings.model))
+        self.planned = plan(frames, settings, find_model(settings.chosen_model))
 
     def localise(self, frame: Frame) -> Frame:
         """The frame with copies of files that lie elsewhere; if one cannot be had, that is said."""
@@ -335,6 +335,7 @@ def run_archive(settings: Complete) -> None:
 
     A frame that cannot be completed is set aside and named at the end, and the exit code is 1.
     """
+    settings = replace(settings, model=settings.chosen_model)
     if settings.shard_frames:
         need("pyarrow.parquet", "ray", "writing shards")
         settings = replace(settings, figure=False)
@@ -448,10 +449,10 @@ def merge(reports: list[GroupReport], settings: Complete) -> dict[str, Any]:
     ]
     completed, compared = frames - len(failed), sum(one.compared for one in reports)
     verdicts = sum((one.verdicts for one in reports), Counter[str]())
-    model = find_model(settings.model)
+    model = find_model(settings.chosen_model)
     return {
         "version": deepbasis.__version__,
-        "model": settings.model,
+        "model": settings.chosen_model,
         "model_digest": digest(model),
         "frames": frames,
         "completed": completed,

@@ -86,7 +86,7 @@ def signature(settings: Complete) -> dict[str, str | None]:
     return {
         "deepbasis": deepbasis.__version__,
         "torch": torch.__version__,
-        "the model": digest(find_model(settings.model)),
+        "the model": digest(find_model(settings.chosen_model)),
     }
 
 
