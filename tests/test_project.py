@@ -57,7 +57,10 @@ SHARED_NAMES = {
     "adapt", "calibration", "demo", "evaluate", "export", "familiarity",
     "prior", "render", "run", "train",
 }  # fmt: skip
-COMPLETE_LAYERS = ["inputs", "plan", "outputs", "sinks", "run"]
+COMPLETE_LAYERS = [
+    "inputs", "plan", "outputs", "sinks", "run", "storage", "manifest", "shards", "attempts",
+    "archive", "on_ray",
+]  # fmt: skip
 PORTABLE_LAYERS = ["fit_graph", "onnx_inverse", "to_onnx"]
 PAGE_LAYERS = ["protocol", "access", "preview", "recipe", "uploads", "session", "server"]
 
