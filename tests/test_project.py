@@ -59,7 +59,7 @@ SHARED_NAMES = {
 }  # fmt: skip
 COMPLETE_LAYERS = ["inputs", "plan", "outputs", "sinks", "run"]
 PORTABLE_LAYERS = ["fit_graph", "onnx_inverse", "to_onnx"]
-PAGE_LAYERS = ["protocol", "access", "preview", "recipe", "uploads", "session", "server"]
+PAGE_LAYERS = ["protocol", "access", "preview", "recipe", "uploads", "sequence", "session", "server"]
 
 
 def imported_siblings(path: Path, package: str) -> set[str]:

@@ -22,7 +22,7 @@ export function forgetCompletion() {
 
 /** Complete from the present points. Until the first answer has come, further requests wait. */
 export async function complete() {
-  if (!state.shown) return;
+  if (!state.shown || state.points.locked) return;
   if (running && !running.answered) {
     running.stale = true;
     return;
@@ -33,7 +33,7 @@ export async function complete() {
     mine.answered = true;
     if (mine === running && arrays.depth) show(header, arrays);
   };
-  const done = await attempt(() => ask("complete", { points: state.points.rows }, null, (...part) => {
+  const done = await attempt(() => ask("complete", { points: state.points.rows, ...frame() }, null, (...part) => {
     answer(...part);
     if (mine.stale) complete(); // the server leaves out the rest of this answer
   }));
@@ -45,6 +45,8 @@ export async function complete() {
   }
   if (mine.stale) complete();
 }
+
+const frame = () => (state.sequence ? { frame: state.sequence.number } : {});
 
 export async function askCloser() {
   if (!state.maps.depth || state.asking) return;
@@ -60,10 +62,10 @@ export async function askCloser() {
   if (wanted !== state.closer) askCloser();
 }
 
-function show({ step }, arrays) {
+export function show({ step }, arrays) {
   const { maps, range, colours } = state;
   for (const name of ["depth", "std", "low", "high"]) maps[name] = new NumberMap(arrays[name], step);
-  range.depth = [maps.depth.quantile(0.01), maps.depth.quantile(0.99)];
+  range.depth = depthRange(maps.depth);
   // The scale of std stays as it was without points, so that its fall is seen; a change of the
   // image or of the unit sets it anew.
   const most = maps.std.quantile(0.98);
@@ -77,6 +79,15 @@ function show({ step }, arrays) {
   if (views.space.shown && step === 1) showSpace();
   state.fresh = step === 1 ? "all" : "some";
   repaint();
+}
+
+/** From near to far; of a sequence, of all frames so far, so that colours keep their meaning. */
+function depthRange(depth) {
+  const own = [depth.quantile(0.01), depth.quantile(0.99)], { sequence } = state;
+  if (!sequence) return own;
+  const before = sequence.range || own;
+  sequence.range = [Math.min(before[0], own[0]), Math.max(before[1], own[1])];
+  return sequence.range;
 }
 
 function showTruth() {
@@ -100,7 +111,7 @@ function showTruth() {
 }
 
 /** What comes with the last part of an answer. */
-function finish(header) {
+export function finish(header) {
   state.outliers = header.outliers;
   state.summary = header;
   const facts = [
