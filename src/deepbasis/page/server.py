@@ -137,7 +137,7 @@ class Desk:
             with suppress(asyncio.CancelledError, WebSocketDisconnect, RuntimeError):
                 await answering
             # After what is being computed for it, so that no file goes while it is read.
-            await asyncio.shield(self._compute(session.close))
+            self.pool.submit(session.close)
 
     async def _answer_all(self, socket: WebSocket, session: Session, line: Line) -> None:
         await socket.send_bytes(await self._compute(session.greet))

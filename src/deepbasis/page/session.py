@@ -195,7 +195,9 @@ class Session:
                 uploads.unpack(Path(folder.name), request.header["files"], request.content)
                 scales = _scale(request), _scale(request, "truth_scale")
                 source = self.workshop.files.open_sequence(Path(folder.name), *scales)
-                sequence = self._start_sequence(source, chosen, None)
+                cameras = sorted(Path(folder.name).glob("camera/*"))
+                camera = read_intrinsics(cameras[0]) if cameras else None
+                sequence = self._start_sequence(source, chosen, camera)
                 sequence.edited = _edited(request)
                 (shown,) = sequence.play_to(0)
         except BaseException:
@@ -203,7 +205,7 @@ class Session:
             raise
         self.close()
         self.folder, self.sequence, self.model = folder, sequence, chosen
-        self.picture = Picture(name, b"", shown.frame.image)
+        self.picture = Picture(name, b"", shown.frame.image, camera=camera)
         self.preview = None
         self._take(shown)
         yield self._describe(), {"image": self._shown.image} | _truth_of(self._shown)
@@ -218,14 +220,14 @@ class Session:
         return Sequence(source, self.workshop.load(chosen), camera, max(most, 1))
 
     def _restart_sequence(self, chosen: str, camera: Float[Tensor, "3 3"] | None) -> None:
-        """The same frames and points, with another model or camera."""
+        """The same frames and points from the first frame, with another model or camera."""
         assert self.sequence is not None
         started = self._start_sequence(self.sequence.source, chosen, camera)
         started.edited = self.sequence.edited
-        *_, last = started.play_to(self.sequence.at.number)
+        (first,) = started.play_to(0)
         self.sequence, self.model = started, chosen
         self.picture = replace(self._shown, camera=camera)
-        self._take(last)
+        self._take(first)
 
     def _take(self, shown: ShownFrame) -> None:
         """Work on a frame of the sequence."""
@@ -237,25 +239,24 @@ class Session:
         """A frame of the sequence; those that must be completed before it come first, in small."""
         if self.sequence is None or self.folder is None:
             raise ValueError("there is no sequence; drop a folder of frames, or a video")
-        number = int(request.number("number"))
+        number, metres = int(request.number("number")), request.number("metres")
         with speaking_of(self.folder.name):
             for shown in self.sequence.play_to(number):
                 self._take(shown)
                 if shown.number != number:
                     step = step_for(self._shown.size)
-                    small = _maps(shown.answer) | {"image": shown.frame.image}
+                    small = _maps(shown.answer) | self._frame_maps(metres)
                     yield (
-                        {"frame": shown.number, "step": step},
+                        {"frame": shown.number, "step": step, "metres": metres},
                         {name: values[::step, ::step] for name, values in small.items()},
                     )
-        yield self._tell_frame()
+        answer = self._answer
+        arrays = _maps(answer) | self._frame_maps(metres) | _truth_of(self._shown)
+        rest = {"rows": self.rows.tolist(), "step": 1, "metres": metres, "done": True}
+        yield self._describe() | rest | self._summary(answer), arrays
 
-    def _tell_frame(self) -> tuple[dict[str, Any], Any]:
-        """All that is shown of the present frame."""
-        answer, picture = self._answer, self._shown
-        arrays = _maps(answer) | {"image": picture.image} | _truth_of(picture)
-        rows = {"rows": self.rows.tolist(), "step": 1, "done": True}
-        return self._describe() | rows | self._summary(answer), arrays
+    def _frame_maps(self, metres: float) -> dict[str, np.ndarray]:
+        return {"image": self._shown.image, "closer": self._answer.probability_closer(metres)}
 
     def _choose_model(self, request: Request) -> Iterator[tuple[dict[str, Any], Any]]:
         chosen = self._model_of(request)

@@ -12,7 +12,7 @@ from pathlib import Path
 LONGEST_NAME = 80
 # Files of a sequence, and what they can be.
 MOST_FILES = 1000
-ROLES = ("frames", "points", "truth")
+ROLES = ("frames", "points", "truth", "camera")
 # What readers say of options of the command line, in the words of the page.
 WORDS = {
     "pass the right one (--depth-scale)": "set the depth scale beside the list of points",

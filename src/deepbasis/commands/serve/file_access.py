@@ -72,6 +72,8 @@ class SequenceFiles:
 
     def __init__(self, folder: Path, depth_scale: float | None, truth_scale: float | None) -> None:
         images = sorted((folder / "frames").glob("*"))
+        if not images:
+            raise ValueError("there are no frames; drop images, or a video")
         self.video = Video(images[0]) if images[0].suffix.lower() in VIDEOS else None
         if self.video is not None and len(images) > 1:
             raise ValueError("a video is a sequence by itself; drop it without other frames")

@@ -54,12 +54,15 @@ export async function askCloser() {
   const wanted = state.closer;
   const found = await attempt(() => ask("closer", { metres: wanted }));
   state.asking = false;
-  if (found) {
-    state.maps.closer = new NumberMap(found.arrays.closer);
-    views.closer.show(picture(state.maps.closer, state.colours.error, [0, 1]));
-    repaint();
-  }
+  if (found && wanted === state.closer) showCloser(found.arrays.closer);
   if (wanted !== state.closer) askCloser();
+}
+
+/** The probability that pixels are closer than the slider's distance. */
+export function showCloser(array, step = 1) {
+  state.maps.closer = new NumberMap(array, step);
+  views.closer.show(picture(state.maps.closer, state.colours.error, [0, 1]), step);
+  repaint();
 }
 
 export function show({ step }, arrays) {
@@ -69,14 +72,14 @@ export function show({ step }, arrays) {
   // The scale of std stays as it was without points, so that its fall is seen; a change of the
   // image or of the unit sets it anew.
   const most = maps.std.quantile(0.98);
-  if (!state.scaled || most > 1.3 * range.std[1] || most < 0.02 * range.std[1]) range.std = [0, most];
+  if (!state.scaled || most > 1.3 * range.std[1] || most < 0.2 * range.std[1]) range.std = [0, most];
   state.scaled = true;
   views.depth.show(picture(maps.depth, colours.depth, range.depth), step);
   views.std.show(picture(maps.std, colours.error, range.std), step);
   if (step === 1) showTruth();
   views.depth.showBar(colours.depth, range.depth, "m");
   views.std.showBar(colours.error, range.std, "m");
-  if (views.space.shown && step === 1) showSpace();
+  if (views.space.shown && (step === 1 || state.sequence)) showSpace();
   state.fresh = step === 1 ? "all" : "some";
   repaint();
 }
@@ -106,7 +109,7 @@ function showTruth() {
   const colour = (value) => (value === 0 ? inside : OUTSIDE[value < 0 ? 0 : 1]);
   views.coverage.show(paint(sides, (value) => (Number.isNaN(value) ? 0 : colour(value))));
   views.coverage.showLegend([
-    ["rgb(214 224 214)", "inside"], ["rgb(70 130 220)", "nearer"], ["rgb(222 73 104)", "farther"],
+    ["rgb(214 224 214)", "inside"], ["rgb(70 130 220)", "truth nearer"], ["rgb(222 73 104)", "truth farther"],
   ]);
 }
 
@@ -120,7 +123,7 @@ export function finish(header) {
   ];
   if (header.score) {
     facts.push(["Mean error", `${metres(header.score.mae)} m`]);
-    facts.push(["Coverage of 90 % intervals", percent(header.score.coverage)]);
+    facts.push(["Coverage of 90 %", percent(header.score.coverage)]);
   }
   for (const [why, count] of Object.entries(header.dropped)) facts.push([sentence(why).slice(0, -1), count]);
   find("facts").replaceChildren(...facts.flatMap(([name, value]) => {
@@ -142,13 +145,13 @@ export function finish(header) {
 
 export function showSpace() {
   const { maps, colours, range, photo: { values, shape: [, width] } } = state;
-  const { depth, std } = maps;
+  const { depth, std } = maps, by = depth.step / state.photoStep;
   const byStd = (i, shade) => {
     const value = colours.error[Math.min(255, Math.round((255 * std.values[i]) / Math.max(range.std[1], 1e-9)))];
     [shade[0], shade[1], shade[2]] = [value & 255, (value >> 8) & 255, (value >> 16) & 255];
   };
   const byImage = (i, shade) => {
-    const at = 3 * (Math.floor(i / depth.width) * depth.step * width + (i % depth.width) * depth.step);
+    const at = 3 * by * (Math.floor(i / depth.width) * width + (i % depth.width));
     [shade[0], shade[1], shade[2]] = [values[at], values[at + 1], values[at + 2]];
   };
   space.set(depth, state.shown.camera, state.spaceColour === "std" ? byStd : byImage);

@@ -18,6 +18,7 @@ const BY_SUFFIX = {
 };
 const SCALED = ["png", "tif", "tiff", "npy", "npz"];
 
+const stem = ({ name }) => name.replace(/\.[^.]*$/, "");
 const suffix = (name) => name.toLowerCase().split(".").pop();
 
 /** What a file may be; other files are taken for images, and the server says what it thinks. */
@@ -45,9 +46,11 @@ async function findSequence(files) {
     const key = `${file.folder || ""} ${suffix(file.name)}`;
     groups.set(key, [...(groups.get(key) || []), file]);
   }
-  const series = [...groups.values()].filter((group) => group.length >= SEVERAL);
-  const photos = series.filter(([file]) => PHOTOS.includes(suffix(file.name)));
+  const several = [...groups.values()].filter((group) => group.length >= SEVERAL);
+  const photos = several.filter(([file]) => PHOTOS.includes(suffix(file.name)));
   if (!photos.length) return null;
+  const stems = new Set(photos.flat().map(stem));
+  const series = [...groups.values()].filter((group) => several.includes(group) || group.every((file) => stems.has(stem(file))));
   const found = { ...none, all: new Set(series.flat()) };
   const sure = photos.find(([file]) => suffix(file.name) !== "png") || (photos.length === 1 ? photos[0] : null);
   if (sure) found.frames = sure;

@@ -20,7 +20,7 @@ async function open(image) {
   state.image = { ...image, model: found.header.model };
   state.extras = {};
   Object.assign(state, { outliers: [], next: [], measure: null, chosen: -1, maps: {}, scaled: false });
-  state.photo = found.arrays.image;
+  Object.assign(state, { photo: found.arrays.image, photoStep: 1 });
   document.body.dataset.open = "yes";
   views.image.show(photo(found.arrays.image));
   document.documentElement.style.setProperty("--aspect", found.header.size[1] / found.header.size[0]);
@@ -36,7 +36,11 @@ async function open(image) {
 }
 
 /** Complete again, after anything but the points changed. */
-export const refresh = () => (state.sequence ? goTo(state.sequence.number) : complete());
+export function refresh() {
+  if (!state.sequence) return complete();
+  state.sequence.kept = [];
+  return goTo(state.sequence.number);
+}
 
 function reductionNote({ name, reduced, frames, frames_in_all: all }) {
   const notes = [];
@@ -64,8 +68,10 @@ export function describe(header, arrays) {
 export async function takeFiles(files) {
   notice("");
   const { sequence, singles } = await sortOut(files, Boolean(state.shown));
-  if (sequence && !(await openSequence(sequence))) return;
+  const camera = sequence && singles.find(({ role }) => role === "camera");
+  if (sequence && !(await openSequence(sequence, camera ? [camera.file] : []))) return;
   for (const { role, file, scale } of singles) {
+    if (camera && role === "camera") continue;
     if (file.size > state.limits.max_bytes) {
       notice(`${file.name} has ${(file.size / 1e6).toFixed(1)} MB; the limit is ${state.limits.max_bytes / 1e6} MB.`);
     } else if (role === "image") {
@@ -77,7 +83,7 @@ export async function takeFiles(files) {
 }
 
 /** All files of a sequence go in one message. */
-async function openSequence({ name, frames, points, truth, scales }) {
+async function openSequence({ name, frames, points, truth, scales }, camera) {
   const { max_frames: most, max_bytes: limit, max_pixels: pixels } = state.limits;
   const order = new Intl.Collator("en", { numeric: true }).compare;
   const used = [...frames].sort((a, b) => order(a.name, b.name)).slice(0, most);
@@ -88,7 +94,7 @@ async function openSequence({ name, frames, points, truth, scales }) {
     const fitted = alone ? await fitPhoto(file, pixels) : { name: file.name, content: await file.arrayBuffer() };
     listed.push(["frames", fitted.name, fitted.content]);
   }
-  for (const [role, files] of Object.entries({ points, truth })) {
+  for (const [role, files] of Object.entries({ points, truth, camera })) {
     for (const file of files) listed.push([role, file.name, await file.arrayBuffer()]);
   }
   const size = listed.reduce((sum, [, , content]) => sum + content.byteLength, 0);

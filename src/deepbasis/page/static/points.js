@@ -27,6 +27,7 @@ export class Points extends EventTarget {
 
   /** Keep the present points for undo; called once before a drag. */
   remember() {
+    if (this.locked) return;
     this.past.push(this.list);
     if (this.past.length > MOST_STEPS) this.past.shift();
     this.future = [];

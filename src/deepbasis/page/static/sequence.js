@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sequences: the frame that is shown, the frames that were filtered already, and playing them.
 
-import { finish, show } from "./answers.js";
+import { finish, show, showCloser } from "./answers.js";
+import { showChips } from "./layout.js";
 import { NumberMap, photo, thin } from "./maps.js";
 import { repaint } from "./paint.js";
 import { fromRows } from "./points.js";
 import { find, state, views } from "./state.js";
 import { ask, attempt, say } from "./talk.js";
 
-const MAPS = ["depth", "std", "low", "high"];
+const KEPT = ["depth", "std", "low", "high", "closer", "image"];
 const PLAYED = 110; // milliseconds that a frame is shown which was filtered before
 
 let running = null; // the frame that was asked for last
@@ -52,9 +53,9 @@ export async function goTo(number) {
   }
   const mine = { answered: false, stale: false }, wanted = sequence.number;
   running = mine;
-  const done = await attempt(() => ask("frame", { number: wanted }, null, (header, arrays) => {
+  const done = await attempt(() => ask("frame", { number: wanted, metres: state.closer }, null, (header, arrays) => {
     mine.answered = true;
-    keep(header.frame, arrays, header.step);
+    keep(header, arrays);
     if (mine !== running) return;
     say(`filtering frame ${header.frame + 1} of ${sequence.names.length}…`, true);
     if (playing) sequence.number = header.frame;
@@ -80,12 +81,14 @@ function leaveFrame(number) {
 function showFrame(header, arrays) {
   const { sequence, maps } = state;
   if (playing) sequence.number = header.frame;
+  const had = state.shown.truth_known;
   state.shown = { ...state.shown, ...header };
-  for (const name of ["truth", "error", "coverage"]) delete maps[name];
+  delete maps.truth;
   if (arrays.truth) maps.truth = new NumberMap(arrays.truth);
-  state.photo = arrays.image;
+  if (had !== header.truth_known) showChips();
+  Object.assign(state, { photo: arrays.image, photoStep: 1 });
   views.image.show(photo(arrays.image));
-  keep(header.frame, arrays, 1);
+  keep(header, arrays);
   state.points.locked = false;
   state.points.load(fromRows(header.rows));
   show(header, arrays);
@@ -95,18 +98,20 @@ function showFrame(header, arrays) {
 }
 
 /** Keep a small copy of a frame for scrubbing. */
-function keep(number, arrays, step) {
+function keep({ frame, step, metres }, arrays) {
   const by = step > 1 ? 1 : Math.ceil(Math.sqrt(arrays.depth.values.length / 20000));
-  const small = { step: step * by };
-  for (const name of [...MAPS, "image"]) small[name] = thin(arrays[name], by);
-  state.sequence.kept[number] = small;
+  const small = { step: step * by, metres };
+  for (const name of KEPT) small[name] = thin(arrays[name], by);
+  state.sequence.kept[frame] = small;
 }
 
 function showKept(number) {
   const small = state.sequence.kept[number];
   if (!small) return;
+  Object.assign(state, { photo: small.image, photoStep: small.step });
   views.image.show(photo(small.image), small.step);
   show(small, small);
+  if (small.metres === state.closer) showCloser(small.closer, small.step);
 }
 
 /** The points of the shown frame changed: what was known of those after it is outdated. */

@@ -17,7 +17,7 @@ export const state = {
   extras: {}, // camera and ground truth that were dropped, for the same reason
   sequence: null, // frames of what was opened, see sequence.js
   shown: null, // what the server says of it
-  closer: 2, photo: null, spaceColour: "image",
+  closer: 2, photo: null, photoStep: 1, spaceColour: "image",
 };
 
 window.deepbasis = state; // for tests and for the console
