@@ -190,9 +190,8 @@ SMALL = np.array(Image.open(IMAGE).resize((96, 64)))
 MANY = [[u, 40, 2.0 + u / 100, 0.1] for u in range(0, 90, 6)]
 
 
-@pytest.mark.parametrize(
-    ("points", "camera"), [(ROWS, True), (MANY, False), ([], False), ([], True)]
-)
+@pytest.mark.parametrize(("points", "camera"), [(ROWS, True), (MANY, False), ([], False)])
+@pytest.mark.usefixtures("loaded_once")
 def test_the_recipe_does_the_same(page, points, camera, tmp_path, monkeypatch, capsys):
     """Python and command line, in a folder with the files that the page saves."""
     monkeypatch.chdir(tmp_path)
@@ -217,6 +216,7 @@ def test_the_recipe_does_the_same(page, points, camera, tmp_path, monkeypatch, c
         np.testing.assert_allclose(written, maps[kind], rtol=1e-6)
 
 
+@pytest.mark.usefixtures("loaded_once")
 def test_the_recipe_of_a_sample_needs_no_file(page):
     page.ask("open", sample="room", model="indoor")
     _, maps = page.ask("complete", points=ROWS)

@@ -131,6 +131,12 @@ class Sequence:
             self.states[number] = None if last is None else last.light
         self.next = number + 1
         frame = self.source.read(number, self.camera)
+        size, usual = frame.image.shape[:2], self.shown and self.shown.frame.image.shape[:2]
+        if usual is not None and size != usual:  # before the network runs on it
+            raise ValueError(
+                f"{frame.name} is {size[0]} x {size[1]} pixels (height x width), but the other "
+                f"frames are {usual[0]} x {usual[1]}; frames of a sequence must have the same size"
+            )
         rows = self.edited.get(number, frame.rows)
         scene = self.model.prepare(frame.image, self.camera)
         self.shown = self._add(number, frame, rows, scene)

@@ -483,6 +483,7 @@ class Session:
             "points": len(answer.points),
             "dropped": answer.dropped,
             "median_std": float(np.median(answer.std)),
+            "outlier_count": len(outliers),
             "outliers": [_tell(one) for one in outliers[:LISTED]],
             "warnings": list(answer.warnings),
             "score": _score(answer, self._shown.truth),

@@ -73,6 +73,7 @@ export function show({ step }, arrays) {
   // image or of the unit sets it anew.
   const most = maps.std.quantile(0.98);
   if (!state.scaled || most > 1.3 * range.std[1] || most < 0.2 * range.std[1]) range.std = [0, most];
+  if (!state.scaled) fitCloser(maps.depth.quantile(0.5));
   state.scaled = true;
   views.depth.show(picture(maps.depth, colours.depth, range.depth), step);
   views.std.show(picture(maps.std, colours.error, range.std), step);
@@ -82,6 +83,14 @@ export function show({ step }, arrays) {
   if (views.space.shown && (step === 1 || state.sequence)) showSpace();
   state.fresh = step === 1 ? "all" : "some";
   repaint();
+}
+
+/** A distance of another image says nothing if all of this one is far nearer or farther. */
+function fitCloser(usual) {
+  if (usual < 4 * state.closer && usual > state.closer / 4) return;
+  const slider = find("closer");
+  slider.value = Math.log(usual);
+  slider.oninput();
 }
 
 /** From near to far; of a sequence, of all frames so far, so that colours keep their meaning. */
@@ -118,12 +127,12 @@ export function finish(header) {
   state.outliers = header.outliers;
   state.summary = header;
   const facts = [
-    ["Points", header.points + (header.outliers.length ? `, ${plural(header.outliers.length, "outlier")}` : "")],
+    ["Points", header.points + (header.outlier_count ? `, ${plural(header.outlier_count, "outlier")}` : "")],
     ["Median std", `${metres(header.median_std)} m`],
   ];
   if (header.score) {
     facts.push(["Mean error", `${metres(header.score.mae)} m`]);
-    facts.push(["Coverage of 90 %", percent(header.score.coverage)]);
+    facts.push(["90 % coverage", percent(header.score.coverage)]);
   }
   for (const [why, count] of Object.entries(header.dropped)) facts.push([sentence(why).slice(0, -1), count]);
   find("facts").replaceChildren(...facts.flatMap(([name, value]) => {

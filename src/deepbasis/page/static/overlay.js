@@ -7,7 +7,7 @@ import { metres } from "./format.js";
 // More points than these are drawn as small squares, without their metres; and beyond the second
 // number, on the image only.
 const MANY = 40, TOO_MANY = 400;
-const LABELLED = 6; // outliers with what the others expect
+const LABELLED = 4; // outliers up to this number have a label
 const DOWN = "#d01f4c", LINE = "#ff5d8f", NEXT = "#35d0ff";
 
 export function drawOverlay(state, view, context, toScreen, scale) {
@@ -25,6 +25,7 @@ export function drawOverlay(state, view, context, toScreen, scale) {
 function drawPoints(state, context, toScreen) {
   const { points, colours, range } = state;
   const many = points.list.length > MANY;
+  context.globalAlpha = points.list.length > 10 * TOO_MANY ? 0.6 : 1;
   const wrong = new Set(state.outliers.map(({ u, v }) => `${u} ${v}`));
   points.list.forEach((point, i) => {
     const at = toScreen(point.u, point.v);
@@ -35,10 +36,11 @@ function drawPoints(state, context, toScreen) {
     if (i === state.chosen) ring(context, at, 11, "#fff");
     if (!many && !wrong.has(`${point.u} ${point.v}`)) label(context, `${metres(point.m)} m`, at);
   });
-  for (const [i, { u, v, depth, expected }] of state.outliers.entries()) {
+  context.globalAlpha = 1;
+  for (const { u, v, depth, expected } of state.outliers) {
     const at = toScreen(u, v);
     ring(context, at, many ? 6 : 10, DOWN);
-    if (i < LABELLED) label(context, `${metres(depth)} m? others: ${metres(expected)} m`, at, "#fff", DOWN);
+    if (state.outliers.length <= LABELLED) label(context, `${metres(depth)} m? others: ${metres(expected)} m`, at, "#fff", DOWN);
   }
 }
 
