@@ -62,7 +62,16 @@ COMPLETE_LAYERS = [
     "archive", "on_ray",
 ]  # fmt: skip
 PORTABLE_LAYERS = ["fit_graph", "onnx_inverse", "to_onnx"]
-PAGE_LAYERS = ["protocol", "access", "preview", "recipe", "uploads", "sequence", "session", "server"]
+PAGE_LAYERS = [
+    "protocol",
+    "access",
+    "preview",
+    "recipe",
+    "uploads",
+    "sequence",
+    "session",
+    "server",
+]
 
 
 def imported_siblings(path: Path, package: str) -> set[str]:
