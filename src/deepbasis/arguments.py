@@ -38,7 +38,18 @@ def to_count(value: object, name: str, wanted: str) -> int:
 
 
 def to_numbers(values: object, name: str) -> Float[np.ndarray, "..."]:
-    """Real numbers in float64; masked elements become NaN."""
+    """Real numbers in float64; masked elements become NaN.
+
+    Args:
+        values: an array, a tensor or nested lists.
+        name: what they are, for the error message.
+
+    Returns:
+        The array.
+
+    Raises:
+        ValueError: if they are a path, or not real numbers.
+    """
     if isinstance(values, str | os.PathLike):
         raise ValueError(
             f"{name} are the path {os.fspath(values)!r}; read the file first, with "

@@ -45,7 +45,19 @@ class Points:
 
     @classmethod
     def from_rows(cls, rows: Rows) -> "Points":
-        """Rows of `u v metres` or `u v metres sigma`; those without a measurement are dropped."""
+        """Rows of `u v metres` or `u v metres sigma`; those without a measurement are dropped.
+
+        Args:
+            rows: [n, 3] or [n, 4]: column, row, metres and, if known, sigma: the standard deviation
+                in metres.
+
+        Returns:
+            The points; `dropped` counts rows without a measurement.
+
+        Raises:
+            ValueError: if the rows have another shape, a depth or sigma is negative, or no sigma is
+                finite.
+        """
         if rows.ndim != 2 or rows.shape[1] not in (3, 4):
             raise ValueError(
                 f"rows of points are {list(rows.shape)}; pass [n, 3] or [n, 4]: `u v metres` or "
@@ -73,7 +85,14 @@ class Points:
 
     @classmethod
     def from_map(cls, depth: ArrayLike) -> "Points":
-        """A depth map in metres; 0, NaN and infinity mean no measurement."""
+        """A depth map in metres; 0, NaN and infinity mean no measurement.
+
+        Args:
+            depth: [height, width].
+
+        Returns:
+            A point for each measured pixel.
+        """
         values = to_numbers(depth, "the depth map")
         row, column = np.nonzero(np.isfinite(values) & (values != 0))
         return cls.from_rows(np.stack([column, row, values[row, column]], 1))
@@ -82,7 +101,15 @@ class Points:
     def from_maps(
         cls, sparse: Float[Tensor, "b 1 h w"], weight: Float[Tensor, "b 1 h w"] | None = None
     ) -> "Points":
-        """A batch of sparse depth maps in metres; 0, NaN and infinity mean no measurement."""
+        """A batch of sparse depth maps in metres; 0, NaN and infinity mean no measurement.
+
+        Args:
+            sparse: depth in metres.
+            weight: relative precision of each pixel, 1 by default.
+
+        Returns:
+            The points of each image, padded with weight 0.
+        """
         _check_maps(sparse, weight)
         # Half precision holds no column beyond 256 or 2048.
         sparse = sparse.to(torch.promote_types(sparse.dtype, torch.float32))
@@ -124,6 +151,12 @@ class Points:
                 it already.
             size: height and width of the image.
             sigma: standard deviation of each point in metres.
+
+        Returns:
+            The points that fall into the image; `dropped` counts the others.
+
+        Raises:
+            ValueError: if no point falls into the image, or cloud or camera have a wrong shape.
         """
         check_camera(intrinsics)
         if xyz.ndim != 2 or xyz.shape[1] != 3:
@@ -152,7 +185,14 @@ class Points:
 
     @classmethod
     def join(cls, sets: Sequence["Points"]) -> "Points":
-        """Several sets of points of the same images, one after the other; without their sigma."""
+        """Several sets of points of the same images, one after the other; without their sigma.
+
+        Args:
+            sets: of the same images.
+
+        Returns:
+            All points.
+        """
 
         def joined(name: str) -> Tensor:
             return torch.cat([getattr(one, name) for one in sets], -1)
@@ -161,7 +201,14 @@ class Points:
 
     @classmethod
     def pad(cls, images: Sequence["Points"]) -> "Points":
-        """A batch of the points of several images."""
+        """A batch of the points of several images.
+
+        Args:
+            images: points of one image each.
+
+        Returns:
+            A batch.
+        """
 
         def padded(name: str) -> Tensor:
             parts = [getattr(points, name) for points in images]
@@ -191,13 +238,28 @@ class Points:
         return (self.v + 0.5).floor().long(), (self.u + 0.5).floor().long()
 
     def to(self, device: torch.device, dtype: torch.dtype) -> "Points":
-        """The same points elsewhere."""
+        """The same points elsewhere.
+
+        Args:
+            device: where the tensors go.
+            dtype: of the tensors.
+
+        Returns:
+            The moved points.
+        """
         names = ("u", "v", "z", "weight", "sigma")
         moved = {n: t.to(device, dtype) for n in names if (t := getattr(self, n)) is not None}
         return replace(self, **moved)
 
     def where(self, keep: Bool[Tensor, "n"] | Int[Tensor, "m"]) -> "Points":
-        """Some of the points of one image, by a mask or by their indices."""
+        """Some of the points of one image, by a mask or by their indices.
+
+        Args:
+            keep: mask, or indices.
+
+        Returns:
+            These points, in the order of the indices.
+        """
         names = ("u", "v", "z", "weight", "sigma")
         kept = {n: t[keep] for n in names if (t := getattr(self, n)) is not None}
         return replace(self, **kept)
@@ -206,6 +268,13 @@ class Points:
         """Those of one image inside its borders and up to `max_depth` metres, in reading order.
 
         Of points on one pixel the nearest is kept. What is left out is counted in `dropped`.
+
+        Args:
+            size: height and width of the image.
+            max_depth: in metres.
+
+        Returns:
+            The points that are left.
         """
         tests: dict[str, Callable[[Rows], Bool[np.ndarray, " n"]]] = {
             "outside the image": lambda rows: _inside(rows, size),
@@ -232,6 +301,9 @@ class Points:
 
         Args:
             usual: v; 0 if it is not known, and then the median point's sigma^2 takes its place.
+
+        Returns:
+            Points whose weights follow from their sigma; the same ones if they have no sigma.
         """
         if self.sigma is None or not len(self):
             return self
@@ -240,7 +312,14 @@ class Points:
         return replace(self, weight=self.weight * usual / (usual + square))
 
     def to_map(self, size: tuple[int, int]) -> Depth:
-        """Sparse depth map of one image, in metres; 0 where nothing was measured."""
+        """Sparse depth map of one image, in metres; 0 where nothing was measured.
+
+        Args:
+            size: height and width of the image.
+
+        Returns:
+            The map; a point between pixels goes to the nearest.
+        """
         depth = torch.zeros(1, *size)
         row, column = self.pixel
         depth[0, row, column] = latent.to_depth(self.z).float()
@@ -254,6 +333,12 @@ def to_points(points: ArrayLike | Points | None, size: tuple[int, int]) -> Point
         points: `Points`; a map of the image's size in metres; rows of `u v metres` or
             `u v metres sigma`; or None.
         size: height and width of the image.
+
+    Returns:
+        The points.
+
+    Raises:
+        ValueError: if the shape is neither that of a map nor that of rows, or could be both.
     """
     if isinstance(points, Points):
         return points
@@ -275,7 +360,17 @@ def to_points(points: ArrayLike | Points | None, size: tuple[int, int]) -> Point
 
 
 def check_max_depth(max_depth: float | None) -> float:
-    """The largest depth in metres, infinite for None, or a ValueError."""
+    """Check the largest depth of points.
+
+    Args:
+        max_depth: in metres; None for any.
+
+    Returns:
+        The depth as a number of Python, infinite for None.
+
+    Raises:
+        ValueError: if it is not a positive number.
+    """
     if max_depth is None:
         return np.inf
     limit = to_number(max_depth, "`max_depth`", "a positive depth in metres")
@@ -287,7 +382,15 @@ def check_max_depth(max_depth: float | None) -> float:
 def distance_to_points(
     rows: Float[np.ndarray, "n columns"], size: tuple[int, ...]
 ) -> Float[np.ndarray, "h w"]:
-    """Distance of each pixel to the nearest point, in pixels; infinite if there is none."""
+    """Distance of each pixel to the nearest point, in pixels; infinite if there is none.
+
+    Args:
+        rows: column and row of each point, and any other columns.
+        size: height and width of the image.
+
+    Returns:
+        A map.
+    """
     from scipy.ndimage import distance_transform_edt
 
     if not len(rows):
@@ -307,6 +410,15 @@ def remove_occluded(
     nearer by more than `margin` of its depth. The radius, unless given, is about half the distance
     between scan lines: a surface in front has a point that close, while the next line of a road
     that recedes is farther away. Visible points as close as that to an outline are lost.
+
+    Args:
+        points: of one image.
+        size: height and width of the image.
+        radius: in pixels; by default from the distance between scan lines.
+        margin: relative difference of depth.
+
+    Returns:
+        The visible points; `dropped` counts the others.
     """
     if not len(points):
         return points
@@ -322,7 +434,18 @@ def remove_occluded(
 
 
 def range_to_depth(ranges: Depth, intrinsics: Camera) -> Depth:
-    """Depth along the camera's axis from distances along each pixel's ray; 0 stays 0."""
+    """Depth along the camera's axis from distances along each pixel's ray; 0 stays 0.
+
+    Args:
+        ranges: distances in metres along the rays.
+        intrinsics: of the camera, 3 x 3 in pixels.
+
+    Returns:
+        z-depth in metres.
+
+    Raises:
+        ValueError: if the intrinsics are not those of a camera.
+    """
     check_camera(intrinsics)
     row, column = torch.meshgrid(*map(torch.arange, ranges.shape[1:]), indexing="ij")
     pixels = torch.stack([column, row, torch.ones_like(row)], -1).double()
@@ -333,14 +456,32 @@ def range_to_depth(ranges: Depth, intrinsics: Camera) -> Depth:
 def project(
     xyz: Float[Tensor, "n 3"], intrinsics: Camera
 ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"], Bool[Tensor, "n"]]:
-    """Column and row of points in the camera's frame, and which of them are in front of it."""
+    """Column and row of points in the camera's frame, and which of them are in front of it.
+
+    Args:
+        xyz: points in metres in the camera's frame.
+        intrinsics: of the camera, 3 x 3 in pixels.
+
+    Returns:
+        Column, row and whether a point is in front of the camera.
+    """
     ahead = xyz.isfinite().all(1) & (xyz[:, 2] > 0)
     x, y, w = (torch.where(ahead[:, None], xyz, 1).double() @ intrinsics.double().mT).unbind(1)
     return x / w, y / w, ahead
 
 
 def to_camera(intrinsics: ArrayLike | None) -> Camera:
-    """The camera's intrinsics as a user passes them, in float64."""
+    """The camera's intrinsics as a user passes them.
+
+    Args:
+        intrinsics: of the camera, 3 x 3 in pixels.
+
+    Returns:
+        The same in float64.
+
+    Raises:
+        ValueError: if they are missing, or not those of a camera.
+    """
     if intrinsics is None:
         raise ValueError(f"sizes in metres need the camera's intrinsics; pass {WANTED_CAMERA}")
     camera = torch.from_numpy(to_numbers(intrinsics, "the camera's intrinsics"))
@@ -349,7 +490,14 @@ def to_camera(intrinsics: ArrayLike | None) -> Camera:
 
 
 def check_camera(intrinsics: Camera) -> None:
-    """Refuse intrinsics that are not those of a camera."""
+    """Refuse intrinsics that are not those of a camera.
+
+    Args:
+        intrinsics: of the camera, 3 x 3 in pixels.
+
+    Raises:
+        ValueError: if they are not.
+    """
     if intrinsics.shape != (3, 3):
         raise ValueError(
             f"the camera's intrinsics are {list(intrinsics.shape)}; pass {WANTED_CAMERA}"
@@ -360,7 +508,18 @@ def check_camera(intrinsics: Camera) -> None:
 
 
 def check_pose(pose: ArrayLike, name: str) -> Float[Tensor, "4 4"]:
-    """A rigid transform, 4 x 4 in float64; anything else is refused."""
+    """A rigid transform, 4 x 4 in float64; anything else is refused.
+
+    Args:
+        pose: a matrix.
+        name: what it is, for the error message.
+
+    Returns:
+        The matrix.
+
+    Raises:
+        ValueError: if it is not 4 x 4, or its rotation is not one.
+    """
     values = torch.from_numpy(to_numbers(pose, name))
     if values.shape != (4, 4):
         raise ValueError(f"{name} is {list(values.shape)}; expected a 4 x 4 matrix")
@@ -378,7 +537,15 @@ def check_pose(pose: ArrayLike, name: str) -> Float[Tensor, "4 4"]:
 
 
 def local_maximum(values: Depth, radius: int) -> Depth:
-    """Largest value in the square window around each pixel, as fast for any window."""
+    """Largest value in the square window around each pixel, as fast for any window.
+
+    Args:
+        values: a map.
+        radius: of the window, in pixels.
+
+    Returns:
+        A map of the same size.
+    """
     from scipy.ndimage import maximum_filter1d
 
     found = values.cpu().numpy()
