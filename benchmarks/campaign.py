@@ -4,7 +4,8 @@
     python benchmarks/campaign.py --out docs/reliability
 
 writes docs/reliability.md and docs/reliability.json; about 30 minutes on two idle cores. `--scale
-0.01` is a trial; `--parts kill --keep` runs a part anew and keeps the figures of the others. Each
+0.01` is a trial; `--parts kill --keep` runs a part anew and keeps the figures of the others, and
+`--parts ray --keep`, which takes minutes for a kill, adds a part that is not run by default. Each
 part runs in a process of its own. The exit code is 1 if anything was seen but answers and clear
 refusals, equal bytes and flat memory.
 """
@@ -31,6 +32,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +58,7 @@ SIZE = (48, 64)
 INPUTS = "render rooms --out . --count 4 --size 48 64 --seed 3"
 COMPLETE = (
     "complete rgb --sparse points --intrinsics intrinsics --out out --cloud --exr --interval 0.9 "
-    "--no-figure --device cpu"
+    "--no-figure --device cpu --model open"
 )
 RENDER = "render rooms --out out --count 6 --size 48 64"
 TRAIN = (
@@ -231,10 +233,8 @@ class Command:
 
 def commands() -> list[Command]:
     """The commands, on files of the folder they run in."""
-    from deepbasis.commands.complete import Complete
-
     complete, render, train = (text.split() for text in (COMPLETE, RENDER, TRAIN))
-    found = [
+    return [
         Command("complete", complete),
         Command("render", render),
         Command(
@@ -242,21 +242,32 @@ def commands() -> list[Command]:
             ("run.json", "checkpoint.safetensors", "events"),
         ),
     ]  # fmt: skip
-    if "ray" in {one.name for one in fields(Complete)}:
-        found.append(Command("complete --ray", [*complete, "--ray", "local"]))
-    return found
 
 
 def kill(plan: Plan) -> Report:
     """Kill commands at random moments, run them again, and compare all files with those of an
     uninterrupted run.
     """
+    return kill_all(plan, commands())
+
+
+def ray(plan: Plan) -> Report:
+    """The same for archives, if Ray is there; it takes minutes to start and stop it."""
+    from deepbasis.commands.complete import Complete
+
+    if "ray" not in {one.name for one in fields(Complete)} or not find_spec("ray"):
+        return {"defects": []}
+    words = [*COMPLETE.split(), "--ray", "local", "--workers", "1"]
+    return kill_all(plan, [Command("complete --ray local", words)])
+
+
+def kill_all(plan: Plan, listed: list[Command]) -> Report:
+    """Kill each command equally often."""
     import deepbasis.commands.complete.run
     import deepbasis.data.worlds.export
     import deepbasis.train.run  # noqa: F401  (children need not import it again)
 
     rng = random.Random(plan.seed)
-    listed = commands()
     each = max(round(KILLS * plan.scale / len(listed)), 1)
     report: Report = {"defects": []}
     with tempfile.TemporaryDirectory() as place:
@@ -413,7 +424,7 @@ def threads(plan: Plan) -> Report:
     """Four threads that share a model compute the same bits as one."""
     import deepbasis
 
-    model = deepbasis.load("indoor")
+    model = deepbasis.load("open")
     frames = make_frames(max(round(200 * plan.scale), 8), plan.seed)
     alone = [digest(model, frame) for frame in frames]
     with ThreadPoolExecutor(4) as pool:
@@ -428,7 +439,7 @@ def forks(plan: Plan) -> Report:
     import deepbasis
 
     frames = make_frames(max(round(20 * plan.scale), 4), plan.seed)
-    model = deepbasis.load("indoor")
+    model = deepbasis.load("open")
     wanted = [digest(model, frame) for frame in frames]
     report: Report = {"frames": len(frames), "defects": []}
     for kind in ("fork", "spawn"):
@@ -449,7 +460,7 @@ def forks(plan: Plan) -> Report:
 def _digests(frames: list[tuple[np.ndarray, np.ndarray]], queue: Any) -> None:
     import deepbasis
 
-    model = deepbasis.load("indoor")
+    model = deepbasis.load("open")
     queue.put([digest(model, frame) for frame in frames])
 
 
@@ -466,7 +477,7 @@ def frames(plan: Plan) -> Report:
     """Many frames in one process: memory stays flat."""
     import deepbasis
 
-    model, some = deepbasis.load("indoor"), make_frames(50, plan.seed)
+    model, some = deepbasis.load("open"), make_frames(50, plan.seed)
     total = max(round(FRAMES * plan.scale), 20)
     early = max(round(EARLY * total), 10)
     report: Report = {"frames": total, "defects": []}
@@ -491,7 +502,7 @@ def frames(plan: Plan) -> Report:
 # The page
 
 PARTS: dict[str, Callable[[Plan], Report]] = {
-    "fuzz": fuzz, "kill": kill, "threads": threads, "forks": forks, "frames": frames,
+    "fuzz": fuzz, "kill": kill, "ray": ray, "threads": threads, "forks": forks, "frames": frames,
 }  # fmt: skip
 
 
@@ -641,14 +652,14 @@ def _frames_page(found: Report) -> list[str]:
     head = ["Memory of the process (MB)", *(key[3:] for key in found["complete"])]
     return [
         "## Many frames in one process",
-        f"{found['frames']} frames of {SIZE[0]} x {SIZE[1]} pixels with the model `indoor`.",
+        f"{found['frames']} frames of {SIZE[0]} x {SIZE[1]} pixels with the model `open`.",
         table(head, rows),
     ]
 
 
 WRITERS: dict[str, Callable[[Report], list[str]]] = {
-    "fuzz": _fuzz_page, "kill": _kill_page, "threads": _threads_page, "forks": _forks_page,
-    "frames": _frames_page,
+    "fuzz": _fuzz_page, "kill": _kill_page, "ray": _kill_page, "threads": _threads_page,
+    "forks": _forks_page, "frames": _frames_page,
 }  # fmt: skip
 
 
@@ -658,7 +669,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("reliability"),
                         help="page and JSON to write, without their suffix")  # fmt: skip
     parser.add_argument("--keep", action="store_true", help="keep the other parts of the JSON")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument(
+        "--parts", nargs="+", choices=PARTS, default=[name for name in PARTS if name != "ray"]
+    )
     parser.add_argument("--scale", type=float, default=1.0, help="share of a whole campaign")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--processes", type=int, default=2, help="that run cases")

@@ -43,7 +43,7 @@ WORDS = ["", "room", "500", "lidar16", "1e9", "indoor", "points.csv", "../../x",
          "ж" * 300, "x" * 300, "depth.npy", "figure", "cloud", "image", "json", "points",
          "lidar99999999", "8x8", "99999x99999", "features500"]  # fmt: skip
 ACTIONS = ["open", "model", "camera", "truth", "points", "draw", "complete", "closer", "distance",
-           "region", "next", "save", "recipe"]  # fmt: skip
+           "region", "next", "save", "recipe", "frame"]  # fmt: skip
 
 # Of `deepbasis complete`.
 OPTIONS = {
@@ -237,6 +237,8 @@ class Calls:
             messages.append(_message({"do": "open", "name": "photo.png"}, self.files["photo.png"]))
         if rng.random() < 0.3:
             messages.append(_message({"do": "truth", "name": "depth.npy"}, self.files["depth.npy"]))
+        if rng.random() < 0.15:
+            messages.append(self._open_sequence(rng))
         messages += [self._ask(rng) for _ in range(rng.choice([1, 2]))]
 
         def run() -> None:
@@ -279,6 +281,21 @@ class Calls:
 
         return run
 
+    def _open_sequence(self, rng: random.Random) -> bytes:
+        """A video or a folder, with more files or other sizes than it says."""
+        names = [rng.choice(["film.avi", "film.mp4"])]
+        names = names if rng.random() < 0.6 else ["photo.png", "photo.jpg"]
+        contents = [self.files[name] for name in names]
+        if rng.random() < 0.3:
+            contents[0] = damage(rng, contents[0])
+        listed: list[object] = [
+            ["frames", name, len(content)] for name, content in zip(names, contents, strict=True)
+        ]
+        if rng.random() < 0.3:
+            odd = [["points", "rows.csv", 3], ["x", "a", 1], ["frames", "../a", 10**30], [], None]
+            listed.append(rng.choice(odd))
+        return _message({"do": "open", "name": "walk", "files": listed}, b"".join(contents))
+
     def _ask(self, rng: random.Random) -> bytes:
         def rows(columns: int, usual: int) -> object:
             if rng.random() < 0.7:
@@ -295,8 +312,9 @@ class Calls:
             "name": name, "what": rng.choice(WORDS), "pattern": rng.choice(WORDS),
             "points": rows(rng.choice([3, 4, 2]), 5), "ends": rows(2, 2), "corners": rows(2, 4),
         }  # fmt: skip
-        for key, usual in (("metres", 2.0), ("count", 3), ("seed", 1), ("depth_scale", 1000.0),
-                           ("fx", 40), ("fy", 40), ("cx", 15), ("cy", 11)):  # fmt: skip
+        for key, usual in (("metres", 2.0), ("count", 3), ("seed", 1), ("frame", 0),
+                           ("depth_scale", 1000.0), ("fx", 40), ("fy", 40), ("cx", 15),
+                           ("cy", 11)):  # fmt: skip
             header[key] = usual if rng.random() < 0.8 else rng.choice(odd)
         if rng.random() < 0.1:
             header["model"] = rng.choice([*WORDS, "tiny", 3])

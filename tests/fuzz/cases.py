@@ -25,10 +25,12 @@ import numpy as np
 import pye57
 import torch
 from PIL import Image
+from pyarrow import Table, parquet
 from scipy.io import savemat
 
 from deepbasis import BasisFit, baselines, fit, latent, metrics, patterns
 from deepbasis import points as points_module
+from deepbasis.commands.complete import manifest
 from deepbasis.conformal import ConformalTable
 from deepbasis.data import (
     bags,
@@ -364,6 +366,9 @@ def write_seeds(folder_path: Path) -> dict[str, Callable[[Path], object]]:
     scores = draw.exponential(size=400)
     table = ConformalTable.learn(scores, draw.uniform(0, 20, 400), np.arange(400) // 20)
     table.save(folder_path / "table.json")
+    frames = [{"image": f"rgb/{i}.png", "name": f"frame {i}", "sparse": None} for i in range(5)]
+    (folder_path / "frames.jsonl").write_text("\n".join(map(json.dumps, frames)))
+    parquet.write_table(Table.from_pylist(frames), folder_path / "frames.parquet")
     calibration = "calib_time: 09-Jan-2012\nP_rect_02: 7.2e+02 0 6e+02 4.4e+01 0 7.2e+02 1.7e+02 "
     (folder_path / "calib.txt").write_text(f"{calibration}2.1e-01 0 0 1 2.7e-03\n")
     (folder_path / "split.json").write_text(json.dumps({"train": [1, 2, 3], "test": [4]}))
@@ -395,6 +400,8 @@ def write_seeds(folder_path: Path) -> dict[str, Callable[[Path], object]]:
         "model.safetensors": lambda path: load(path),
         "table.json": use_table,
         "calib.txt": lambda path: finite(kitti.read_calibration(path, "image_02")),
+        "frames.jsonl": lambda path: check(manifest.read_manifest(path), "no frame"),
+        "frames.parquet": lambda path: check(manifest.read_manifest(path), "no frame"),
         "split.json": nyu._read_split,
         "splits.mat": read_official_split,
     } | dict.fromkeys(("film.mp4", "film.avi", "film.mkv"), read_video)

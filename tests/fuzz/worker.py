@@ -27,12 +27,13 @@ from models import make_model
 
 # Files by what they hold, and how many of 100 cases each takes.
 FILES = {
-    "images": (8, ["photo.png", "photo.jpg"]),
+    "images": (6, ["photo.png", "photo.jpg"]),
     "depth maps (PNG, TIFF, PFM)": (8, ["depth.png", "depth.tif", "depth.pfm"]),
     "NPY and NPZ": (7, ["depth.npy", "depth.npz", "rows.npy"]),
     "tables of points (CSV)": (5, ["rows.csv"]),
     "clouds (PLY, PCD, XYZ, BIN)": (8, ["cloud.ply", "cloud.pcd", "cloud.xyz", "cloud.bin"]),
-    "LAS and LAZ": (3, ["cloud.las", "cloud.laz"]),
+    "LAS, LAZ and E57": (3, ["cloud.las", "cloud.laz", "cloud.e57"]),
+    "manifests": (2, ["frames.jsonl", "frames.parquet"]),
     "cameras and poses": (6, ["camera.txt", "camera.json", "pose.txt", "pose.json", "scale.txt"]),
     "trajectories and TUM lists": (4, ["poses.txt", "rgb.txt"]),
     "COLMAP": (6, [f"{part}.{end}" for part in ("cameras", "images", "points3D")
