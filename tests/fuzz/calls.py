@@ -120,7 +120,7 @@ class Calls:
         self.files = {
             path.name: path.read_bytes()
             for path in folder.iterdir()
-            if path.is_file() and path.stat().st_size < 10_000
+            if path.is_file() and path.stat().st_size < 50_000
         }
 
     def joint(self, rng: random.Random) -> Callable[[], object]:
