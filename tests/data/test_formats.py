@@ -371,3 +371,14 @@ def test_openexr_is_as_its_specification_says(tmp_path):
         assert struct.unpack_from("<ii", content, offset) == (row, 2 * 7 * 4)
         line = np.frombuffer(content, "<f4", 14, offset + 8)
         assert (line == np.concatenate([maps["Z"][row], maps["std"][row]])).all()
+
+
+def test_depths_that_float32_does_not_hold_are_no_measurement(tmp_path):
+    path = tmp_path / "depth.npy"
+    np.save(path, np.array([[1e300, 1.0], [np.inf, 2.0]]))
+    assert formats.read_depth(path).tolist() == [[0, 1], [0, 2]]
+    np.save(path, np.array([[1e38, 1.0, 2.0]], np.float32))
+    assert formats.read_depth(path, 0.1).tolist() == [[0, 10, 20]]
+    for scale in (1e-300, 1e300):
+        with pytest.raises(ValueError, match="the depth scale is 1e"):
+            formats.read_depth(path, scale)

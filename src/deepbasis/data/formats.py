@@ -309,7 +309,9 @@ def _check_claim(file: io.BufferedIOBase | IO[bytes], path: Path, size: int) -> 
 
 def _to_metres(raw: np.ndarray, scale: float, path: Path) -> Float[np.ndarray, "h w"]:
     _check_scale(scale, str(path))
-    return _without_gaps(raw.astype(np.float32), str(path)) / np.float32(scale)
+    with np.errstate(over="ignore"):  # what float32 does not hold is no measurement
+        depth = _without_gaps(raw.astype(np.float32), str(path)) / np.float32(scale)
+        return np.where(np.isfinite(depth), depth, 0)
 
 
 def _without_gaps(depth: Float[np.ndarray, "h w"], name: str) -> Float[np.ndarray, "h w"]:
@@ -324,7 +326,8 @@ def _without_gaps(depth: Float[np.ndarray, "h w"], name: str) -> Float[np.ndarra
 
 
 def _check_scale(scale: float, name: str) -> None:
-    if not 0 < scale < np.inf:
+    limits = np.finfo(np.float32)
+    if not float(limits.tiny) <= scale <= float(limits.max):
         raise ValueError(f"{name}: the depth scale is {scale}; metres = value / scale needs > 0")
 
 
