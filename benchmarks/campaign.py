@@ -68,6 +68,14 @@ TRAIN = (
 )
 # Defects that the page lists.
 LISTED = 20
+INTRODUCTION = (
+    "# Reliability\n\n"
+    "Does odd input end in an answer or in a clear refusal? Does a run that was killed leave "
+    "anything half-written? Do threads and processes change results, and does memory grow? The "
+    "figures of this page are those of one campaign, `make campaign`, whose exit code is 1 if "
+    "anything else was seen."
+)
+NOT_RUN = "No part of it has been run on this version yet."
 
 
 @dataclass(frozen=True)
@@ -562,15 +570,13 @@ def commands_of(parts: dict[str, Report], out: Path) -> str:
 def page(report: Report, out: Path) -> str:
     """The page."""
     parts = report["parts"]
+    if not parts:
+        return f"{INTRODUCTION}\n\n{NOT_RUN}\n"
     versions = ", ".join(f"{name} {value}" for name, value in report["about"]["versions"].items())
     cores = report["about"]["processor cores"]
     text = [
-        "# Reliability",
-        "Does odd input end in an answer or in a clear refusal? Does a run that was killed leave "
-        "anything half-written? Do threads and processes change results, and does memory grow? "
-        "These figures are those of one campaign, `make campaign`, whose exit code is 1 if "
-        f"anything else was seen. [The same figures as JSON]({out.name}.json). They were written "
-        "by",
+        INTRODUCTION,
+        f"[The same figures as JSON]({out.name}.json). They were written by",
         f"```text\n{commands_of(parts, out)}\n```",
         f"on {report['about']['date']} with {cores} CPU cores, Python "
         f"{report['about']['python']}, {versions}. A whole campaign, `--scale 1`, is {CASES:,} "
