@@ -372,7 +372,7 @@ def _mean_over_lines(
 def _positive(metres: float) -> float:
     number = to_number(metres, "the distance", "a positive number of metres")
     if not latent.is_valid(torch.tensor(number)):
-        raise ValueError(f"the distance is {number} m; pass a positive number of metres")
+        raise ValueError(f"the distance is {metres} m; pass a positive number of metres")
     return number
 
 

@@ -374,5 +374,5 @@ def check_level(level: float) -> float:
     wanted = "a probability between 0 and 1"
     number = to_number(level, "the level of an interval", wanted)
     if not 0 < number < 1:
-        raise ValueError(f"the level of an interval is {number}; pass {wanted}")
+        raise ValueError(f"the level of an interval is {level}; pass {wanted}")
     return number

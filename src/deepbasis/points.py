@@ -375,7 +375,7 @@ def check_max_depth(max_depth: float | None) -> float:
         return np.inf
     limit = to_number(max_depth, "`max_depth`", "a positive depth in metres")
     if not limit > 0:
-        raise ValueError(f"`max_depth` is {limit}; pass a positive depth in metres")
+        raise ValueError(f"`max_depth` is {max_depth}; pass a positive depth in metres")
     return limit
 
 
@@ -485,6 +485,7 @@ def to_camera(intrinsics: ArrayLike | None) -> Camera:
     if intrinsics is None:
         raise ValueError(f"sizes in metres need the camera's intrinsics; pass {WANTED_CAMERA}")
     camera = torch.from_numpy(to_numbers(intrinsics, "the camera's intrinsics"))
+    _check_camera_shape(camera)
     check_camera(camera)
     return camera
 
@@ -498,13 +499,17 @@ def check_camera(intrinsics: Camera) -> None:
     Raises:
         ValueError: if they are not.
     """
+    _check_camera_shape(intrinsics)
+    positive = intrinsics.isfinite().all() and (intrinsics.diagonal() > 0).all()
+    if not (positive and torch.linalg.det(intrinsics.double()) > 0):
+        raise ValueError(f"the camera's intrinsics are {intrinsics.tolist()}; pass {WANTED_CAMERA}")
+
+
+def _check_camera_shape(intrinsics: Tensor) -> None:
     if intrinsics.shape != (3, 3):
         raise ValueError(
             f"the camera's intrinsics are {list(intrinsics.shape)}; pass {WANTED_CAMERA}"
         )
-    positive = intrinsics.isfinite().all() and (intrinsics.diagonal() > 0).all()
-    if not (positive and torch.linalg.det(intrinsics.double()) > 0):
-        raise ValueError(f"the camera's intrinsics are {intrinsics.tolist()}; pass {WANTED_CAMERA}")
 
 
 def check_pose(pose: ArrayLike, name: str) -> Float[Tensor, "4 4"]:

@@ -35,7 +35,7 @@ def check_huber(huber: float) -> float:
     wanted = "a positive number of standard deviations"
     number = to_number(huber, "`huber`", wanted)
     if not 0 < number < math.inf:
-        raise ValueError(f"`huber` is {number}; pass {wanted}")
+        raise ValueError(f"`huber` is {huber}; pass {wanted}")
     return number
 
 
