@@ -435,10 +435,14 @@ def test_a_file_that_is_no_bag(name, tmp_path, monkeypatch, capsys):
     assert "Traceback" not in said
 
 
-def test_a_bag_that_ends_too_early(tmp_path):
-    path = write_drive(tmp_path / "a.bag")
+@pytest.mark.parametrize(
+    ("name", "mend"), [("drive.bag", "rosbag reindex"), ("drive", "mcap recover")]
+)
+def test_a_bag_that_ends_too_early(name, mend, tmp_path):
+    path = write_drive(tmp_path / name)
+    path = path if path.is_file() else next(path.glob("*.mcap"))
     path.write_bytes(path.read_bytes()[:-2000])
-    with pytest.raises(ValueError, match="cannot be read as a bag"):
+    with pytest.raises(ValueError, match=f"cannot be read as a bag: it is damaged .*`{mend}`"):
         Bag(path)
 
 

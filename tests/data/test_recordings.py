@@ -330,6 +330,30 @@ def complete(wall, tmp_path, monkeypatch, capsys):
     return run
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("tum --sparse a.csv", "--sparse is for images; tum has its own points"),
+        ("tum --poses a.txt --sequence --intrinsics camera.txt", "--poses is for images"),
+        ("tum --image /camera", "--image is a topic of a bag; tum is none"),
+        ("nerf --extrinsics pose.txt", "--extrinsics is of a cloud; nerf needs none"),
+        ("nerf --intrinsics camera.txt", "--intrinsics cannot replace the camera of nerf"),
+        ("images --points /velodyne", "--points is a topic of a bag; images is none"),
+        ("images --sparse sparse --confidence a.png", "does not go with --sparse sparse"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(wall, tmp_path, complete, capsys, words, said):
+    write_tum(tmp_path / "tum", wall)
+    write_transforms(tmp_path / "nerf", wall, depth=True)
+    write_colmap(tmp_path / "sparse", wall, binary=False)
+    wall.save_images(tmp_path / "images", ["000", "001"])
+    (tmp_path / "camera.txt").write_text(f"{FX} {FY} {CX} {CY}")
+    np.savetxt(tmp_path / "pose.txt", np.eye(4))
+    with pytest.raises(SystemExit, match="2"):
+        complete(words)
+    assert said in capsys.readouterr().err
+
+
 def test_the_command_reads_them_all(wall, tmp_path, complete):
     write_tum(tmp_path / "tum", wall)
     assert complete("tum").count("150 points used") == 2
