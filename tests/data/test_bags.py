@@ -399,6 +399,16 @@ def test_a_camera_info_of_another_size_is_refused(tmp_path):
     assert bag.read(bag.names[0]).camera is not None
 
 
+def test_a_folder_without_metadata_names_its_bag(tmp_path, monkeypatch, capsys):
+    path = write_drive(tmp_path / "drive")
+    (path / "metadata.yaml").unlink()
+    words = f"complete {path} --image {IMAGE} --out {tmp_path}/out"
+    monkeypatch.setattr(sys, "argv", ["deepbasis", *words.split()])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert f"without metadata.yaml; pass {path}/drive.mcap" in capsys.readouterr().err
+
+
 def test_what_an_option_would_mend_is_told_once(tmp_path, monkeypatch, capsys):
     """Not once for each image of a long bag."""
 

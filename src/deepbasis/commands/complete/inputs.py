@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from deepbasis.commands.complete import Complete
-from deepbasis.data.bags import Bag, Topics, is_bag
+from deepbasis.data.bags import BAGS, Bag, Topics, is_bag
 from deepbasis.data.clouds import CLOUDS, read_cloud, read_points
 from deepbasis.data.colmap import ColmapFrames, is_colmap
 from deepbasis.data.confidence import read_confidence, to_points
@@ -76,6 +76,9 @@ def find_frames(settings: Complete) -> list[Frame]:
     """
     if any(is_recording(path) for path in settings.images):
         return recorded_frames(settings)
+    for path in settings.images:
+        if bags := _bags_of(path):
+            raise ValueError(f"{path} is a folder of bags without metadata.yaml; pass {bags[0]}")
     _refuse(settings, TOPICS, f"is a topic of a bag; {settings.images[0]} is none")
     paths: list[Path] = []
     for path in settings.images:
@@ -316,6 +319,14 @@ def find_scales(path: Path) -> list[Path]:
         return []
     near = (folder / "scale.txt" for folder in path.absolute().parents[:2])
     return [file for file in near if file.is_file()]
+
+
+def _bags_of(path: Path) -> list[Path]:
+    """Bags in a folder that holds no picture."""
+    files = sorted(path.iterdir()) if path.is_dir() else []
+    if any(file.suffix.lower() in PICTURES for file in files):
+        return []
+    return [file for file in files if file.suffix.lower() in BAGS]
 
 
 def _frames_of(path: Path) -> list[tuple[str, int | None]]:
