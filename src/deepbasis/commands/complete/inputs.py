@@ -106,7 +106,7 @@ def find_frames(settings: Complete) -> list[Frame]:
         names.sort(key=_natural)
     poses: Sequence[Float[np.ndarray, "4 4"] | None] = [None] * len(names)
     if settings.poses is not None:
-        poses = read_trajectory(settings.poses).match(names, settings.poses)
+        poses = read_trajectory(settings.poses).match(names, settings.poses, settings.tolerance)
     measured = _partners(settings.sparse, names, (*DEPTHS, *TABLES, *CLOUDS), "--sparse")
     truths = _partners(settings.ground_truth, names, DEPTHS, "--ground-truth")
     cameras = _cameras(settings.intrinsics, names)
