@@ -276,7 +276,7 @@ def test_confidence_becomes_sigma(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".las", ".laz"])
-def test_las_clouds(tmp_path, suffix):
+def test_las_clouds(tmp_path, suffix, monkeypatch):
     xyz = np.random.default_rng(0).uniform(-5, 5, (20, 3)) + np.array([5e5, 4e6, 100])
     header = laspy.LasHeader(point_format=3, version="1.2")
     header.offsets, header.scales = xyz.min(0), np.full(3, 0.001)
@@ -287,6 +287,9 @@ def test_las_clouds(tmp_path, suffix):
     assert read_cloud(path) == pytest.approx(xyz, abs=0.001)
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(ValueError, match="cannot be read as a LAS point cloud"):
+        read_cloud(path)
+    monkeypatch.setitem(sys.modules, "laspy", None)
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "deepbasis\[las\]"'):
         read_cloud(path)
 
 
