@@ -15,6 +15,8 @@ SRC, PAPER, MODELS = ROOT / "src" / "deepbasis", ROOT / "paper" / "src", ROOT / 
 
 # file, what stands there, what is put in its place, tests that have to fail
 MUTANTS = [
+    ("commands/complete/archive.py", 'keys.get(row["name"]) == row["made_from"]', 'row["name"] in keys', "commands/test_archive.py"),
+    ("commands/complete/archive.py", "starts = range(0, len(frames), size)", "starts = range(0, len(frames), size + 1)", "commands/test_archive.py"),
     ("fit/linear.py", "- precision.log().sum(-1)", "+ precision.log().sum(-1)", "fit/test_evidence.py"),
     ("fit/linear.py", "precision.rsqrt()", "precision.sqrt()", "fit/test_evidence.py"),
     ("fit/linear.py", "return mean, model_var, (1 / self.beta", "return mean, model_var, (0 / self.beta", "fit/test_evidence.py"),

@@ -57,9 +57,21 @@ SHARED_NAMES = {
     "adapt", "calibration", "demo", "evaluate", "export", "familiarity",
     "prior", "render", "run", "train",
 }  # fmt: skip
-COMPLETE_LAYERS = ["inputs", "plan", "outputs", "sinks", "run"]
+COMPLETE_LAYERS = [
+    "inputs", "plan", "outputs", "sinks", "run", "storage", "manifest", "shards", "attempts",
+    "archive", "on_ray",
+]  # fmt: skip
 PORTABLE_LAYERS = ["fit_graph", "onnx_inverse", "to_onnx"]
-PAGE_LAYERS = ["protocol", "access", "preview", "recipe", "uploads", "session", "server"]
+PAGE_LAYERS = [
+    "protocol",
+    "access",
+    "preview",
+    "recipe",
+    "uploads",
+    "sequence",
+    "session",
+    "server",
+]
 
 
 def imported_siblings(path: Path, package: str) -> set[str]:
@@ -194,6 +206,7 @@ DOCUMENTS = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "CHANGELOG.md",
     ROOT / "SECURITY.md",
+    ROOT / "examples" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((SRC / "weights").glob("*.md")),
     *sorted((ROOT / "models").rglob("*.md")),
@@ -260,3 +273,16 @@ def test_commands_that_are_only_shown_can_be_parsed(document):
         words = shlex.split(line, comments=True)[1:]
         if words[:1] not in ([], ["--help"], ["--version"]) and "..." not in words:
             tyro.extras.subcommand_cli_from_dict(COMMANDS, args=words, config=CONFIG)
+
+
+def test_the_site_leads_to_every_document():
+    nav = (ROOT / "mkdocs.yml").read_text()
+    for document in (ROOT / "docs").rglob("*.md"):
+        assert f" {document.relative_to(ROOT).as_posix()}\n" in nav, document
+
+
+def test_workflows_use_targets_that_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    workflows = [path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml")]
+    called = {name for text in workflows for name in re.findall(r"\bmake ([a-z-]+)", text)}
+    assert {"lint", "test", "test-all", "docs"} <= called <= targets

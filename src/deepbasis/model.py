@@ -351,7 +351,7 @@ class Completer(nn.Module):
             frames: images; or pairs of an image and its points; or triples of an image, its points
                 and the pose of the camera, 4 x 4, from the camera's frame to the world's. All in
                 order and of one size; points may be None.
-            intrinsics: of the camera, 3 x 3 in pixels; needed with poses.
+            intrinsics: of the camera, 3 x 3 in pixels, as in `prepare`; needed with poses.
             errors: as in `complete`.
             robust: as in `complete`.
             huber: as in `complete`.
@@ -371,7 +371,7 @@ class Completer(nn.Module):
                     f"frame {stream.count} is a tuple of {1 + len(rest)}; pass an image, its "
                     "points, and the pose of the camera"
                 )
-            yield stream.add(self.prepare(image), *rest)
+            yield stream.add(self.prepare(image, intrinsics), *rest)
 
     def save(self, path: Path, dtype: torch.dtype = torch.float32) -> None:
         """Write the model to one safetensors file, with all it needs to be loaded again.

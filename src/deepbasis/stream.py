@@ -137,10 +137,20 @@ class LastFrame(NamedTuple):
     """Log depth as predicted."""
     weights: fit.Prior | None
     """Posterior of the weights given all points that are not in the map; None without any."""
-    fitted: Fitted
+    fitted: Fitted | None
+    """None if all points are in `weights`."""
     pose: Float[Tensor, "4 4"] | None
     points: Points
     """All that were fitted: measured and carried over. With a pose, they are the map."""
+
+    @property
+    def light(self) -> "LastFrame":
+        """The same without the bases, which take most of the memory; for frames without a pose."""
+        everything = torch.ones(len(self.points), dtype=torch.bool)
+        weights = self.weights
+        if self.fitted is not None and everything.any():
+            weights = absorb(self.fitted, everything)
+        return self._replace(weights=weights, fitted=None, points=self.points.where(~everything))
 
 
 @dataclass
@@ -202,7 +212,9 @@ class Stream:
         used, known = own, None
         if last is not None:
             used, left = self._carry(last, own, place, size)
-            known = absorb(last.fitted, left) if left.any() else last.weights
+            known = last.weights
+            if last.fitted is not None and left.any():
+                known = absorb(last.fitted, left)
             if known is not None:
                 v, u = places.to(scene.image.device).mT[:, None]
                 known = widen(known, self.prior, scene.pyramid.at(v, u)[0].mean(0))

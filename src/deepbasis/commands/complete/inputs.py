@@ -55,6 +55,8 @@ class Frame(NamedTuple):
     recording: Recording | None = None
     """That holds image and points; `image` is then its path."""
     confidence: Path | None = None
+    shown: str = ""
+    """Where the image lies, if `image` is a copy."""
 
 
 class Loaded(NamedTuple):

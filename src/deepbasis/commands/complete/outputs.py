@@ -49,12 +49,8 @@ def write(
 ) -> dict[str, Any]:
     """Write all files of a frame, each complete or not at all; returns the summary."""
     files = planned.files
-    maps = {"depth": answer.depth, "std": answer.std}
-    for level in settings.interval:
-        low, high = answer.interval(level)
-        maps |= {f"low{100 * level:g}": low, f"high{100 * level:g}": high}
     scales, lost = {}, {}
-    for kind, values in maps.items():
+    for kind, values in maps_of(answer, settings).items():
         write_npy(files[f"{kind}.npy"], values)
         scales[kind], lost[kind] = _write_png(files[f"{kind}.png"], values, settings.png)
     if settings.cloud:
@@ -78,12 +74,21 @@ def write(
     return summary
 
 
+def maps_of(answer: Completion, settings: Complete) -> dict[str, Float[np.ndarray, "h w"]]:
+    """Depth, std, and the bounds of intervals, by name."""
+    maps = {"depth": answer.depth, "std": answer.std}
+    for level in settings.interval:
+        low, high = answer.interval(level)
+        maps |= {f"low{100 * level:g}": low, f"high{100 * level:g}": high}
+    return maps
+
+
 def summarise(loaded: Loaded, answer: Completion, check: Check | None) -> dict[str, Any]:
     """What was decided; unknown numbers are null."""
     post, true = answer.posterior, loaded.ground_truth
     assert post is not None
     return {
-        "image": str(loaded.frame.image),
+        "image": loaded.frame.shown or str(loaded.frame.image),
         "size": list(answer.depth.shape),
         "points": len(answer.points) - int(answer.left_out.sum()),
         "dropped": answer.dropped,

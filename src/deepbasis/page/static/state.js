@@ -15,8 +15,9 @@ export const state = {
   cursor: null, chosen: -1, outliers: [], next: [], tool: "point", measure: null, level: 0.9,
   image: null, // what the user opened, to open it again after the connection broke
   extras: {}, // camera and ground truth that were dropped, for the same reason
+  sequence: null, // frames of what was opened, see sequence.js
   shown: null, // what the server says of it
-  closer: 2, photo: null, spaceColour: "image",
+  closer: 2, photo: null, photoStep: 1, spaceColour: "image",
 };
 
 window.deepbasis = state; // for tests and for the console
