@@ -10,7 +10,9 @@ The image is a rendered room of 240 x 320 pixels, with points between the pixels
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -35,6 +37,12 @@ def cpu_seconds(work: Callable[[], object]) -> float:
     return min(found)
 
 
+def run(graph: Any, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """All outputs of a graph by name."""
+    names = [output.name for output in graph.get_outputs()]
+    return dict(zip(names, graph.run(names, given), strict=True))
+
+
 def main() -> None:
     """Print both tables."""
     torch.set_num_threads(1)
@@ -49,13 +57,11 @@ def main() -> None:
     model, room = load(sys.argv[1]), halve(packaged("rooms")[2])
     image = (room.image if room.image.dtype == torch.uint8 else (255 * room.image).byte()).numpy()
     scene = model.prepare(image.transpose(1, 2, 0))
-    run = lambda graph, given: dict(  # noqa: E731
-        zip([x.name for x in graph.get_outputs()], graph.run(None, given), strict=True)
-    )
     maps = {"image": image[None]} | run(network, {"image": image[None]})
     print(f"onnxruntime {onnxruntime.__version__}, torch {torch.__version__}; CPU seconds")
-    here = cpu_seconds(lambda: run(network, {"image": image[None]}))
-    print(f"network: {here:.3f} {cpu_seconds(lambda: model.prepare(image.transpose(1, 2, 0))):.3f}")
+    there = cpu_seconds(partial(run, network, {"image": image[None]}))
+    ours = cpu_seconds(partial(model.prepare, image.transpose(1, 2, 0)))
+    print(f"network: onnxruntime {there:.3f}, Python {ours:.3f}")
     print("points  log depth  std, relative  onnxruntime  Python")
     for count in COUNTS:
         draw = np.random.default_rng(count)
@@ -71,8 +77,8 @@ def main() -> None:
         found = run(fit, given)
         off = np.abs(np.log(found["depth"]) - np.log(out.depth)).max()
         spread = np.abs(found["std"] / out.std - 1).max()
-        there = cpu_seconds(lambda given=given: run(fit, given))  # type: ignore[misc]
-        ours = cpu_seconds(lambda rows=measured: scene.complete(rows, robust=False))  # type: ignore[misc]
+        there = cpu_seconds(partial(run, fit, given))
+        ours = cpu_seconds(partial(scene.complete, measured, robust=False))
         print(f"{len(rows):6d} {off:10.6f} {spread:14.5f} {there:12.2f} {ours:7.2f}", flush=True)
 
 
