@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SRC, PAPER = ROOT / "src" / "deepbasis", ROOT / "paper" / "src"
+SRC, PAPER, MODELS = ROOT / "src" / "deepbasis", ROOT / "paper" / "src", ROOT / "models" / "src"
 
 # file, what stands there, what is put in its place, tests that have to fail
 MUTANTS = [
+    ("commands/complete/archive.py", 'keys.get(row["name"]) == row["made_from"]', 'row["name"] in keys', "commands/test_archive.py"),
+    ("commands/complete/archive.py", "starts = range(0, len(frames), size)", "starts = range(0, len(frames), size + 1)", "commands/test_archive.py"),
     ("fit/linear.py", "- precision.log().sum(-1)", "+ precision.log().sum(-1)", "fit/test_evidence.py"),
     ("fit/linear.py", "precision.rsqrt()", "precision.sqrt()", "fit/test_evidence.py"),
     ("fit/linear.py", "return mean, model_var, (1 / self.beta", "return mean, model_var, (0 / self.beta", "fit/test_evidence.py"),
@@ -142,7 +144,7 @@ def run_tests(source: Path, tests: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", ROOT / "tests" / tests],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": f"{source}{os.pathsep}{PAPER}"},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (source, PAPER, MODELS)))},
         capture_output=True,
         text=True,
         check=False,

@@ -42,17 +42,41 @@ class BaselineDepth(NamedTuple):
     """Log depth at every pixel, and its variance."""
 
     mean: Depth
+    """Log depth."""
     var: Depth
+    """Variance of log depth."""
 
 
 def nearest(image: Image, sparse: Depth) -> BaselineDepth:
-    """Each pixel has the depth of the nearest point."""
+    """Each pixel has the depth of the nearest point.
+
+    Args:
+        image: colours from 0 to 255.
+        sparse: depth in metres; 0 where nothing was measured.
+
+    Returns:
+        Mean and variance of log depth at every pixel.
+
+    Raises:
+        ValueError: if nothing was measured, or image and depth differ in size.
+    """
     known = _known(image, sparse)
     return BaselineDepth(to_latent(_nearest(sparse)), _distance_variance(known).to(sparse))
 
 
 def linear(image: Image, sparse: Depth) -> BaselineDepth:
-    """Linear interpolation of metres on the Delaunay triangulation; outside of it, the nearest."""
+    """Linear interpolation of metres on the Delaunay triangulation; outside of it, the nearest.
+
+    Args:
+        image: colours from 0 to 255.
+        sparse: depth in metres; 0 where nothing was measured.
+
+    Returns:
+        Mean and variance of log depth at every pixel.
+
+    Raises:
+        ValueError: if nothing was measured, or image and depth differ in size.
+    """
     known = _known(image, sparse)
     between = _interpolate(sparse, known)
     inside = between.isfinite() & ~known  # measured pixels keep their depth, to the bit
@@ -66,6 +90,18 @@ def kriging(
     """Ordinary kriging of log depth over position and colour: correlated errors around a constant.
 
     The variance is that of kriging, with a scale that is estimated for each image.
+
+    Args:
+        image: colours from 0 to 255.
+        sparse: depth in metres; 0 where nothing was measured.
+        kernel: covariance over position and colour.
+        k: neighbours of a pixel.
+
+    Returns:
+        Mean and variance of log depth at every pixel.
+
+    Raises:
+        ValueError: if nothing was measured, or image and depth differ in size.
     """
     height, width = sparse.shape[1:]
     points, offset = _points(image, sparse)
@@ -89,6 +125,16 @@ def colourisation(image: Image, sparse: Depth) -> BaselineDepth:
 
     After Levin, Lischinski and Weiss, Colorization using optimization, SIGGRAPH 2004, with log
     depth in place of colour: one sparse linear system, exact at the points.
+
+    Args:
+        image: colours from 0 to 255.
+        sparse: depth in metres; 0 where nothing was measured.
+
+    Returns:
+        Mean and variance of log depth at every pixel.
+
+    Raises:
+        ValueError: if nothing was measured, or image and depth differ in size.
     """
     known = _known(image, sparse)
     at = known.flatten().cpu().numpy()

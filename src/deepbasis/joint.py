@@ -56,11 +56,24 @@ class Quantity(NamedTuple):
     std: float
     """Half the central 68.27 % interval."""
     low: float
+    """Lower bound of the interval."""
     high: float
+    """Upper bound of the interval."""
 
     @classmethod
     def of(cls, draws: Float[Tensor, "n"], level: float) -> "Quantity":
-        """From draws; `low` and `high` bound the central interval of probability `level`."""
+        """From draws.
+
+        Args:
+            draws: of the number.
+            level: probability of the central interval, which `low` and `high` bound.
+
+        Returns:
+            Median, std and interval.
+
+        Raises:
+            ValueError: if the level is not a probability.
+        """
         if not 0 < level < 1:
             raise ValueError(
                 f"the level of an interval is {level}; pass a probability between 0 and 1"

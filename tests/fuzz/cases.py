@@ -8,16 +8,19 @@ is too long.
 
 import json
 import random
+import signal
 import struct
 import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import laspy
 import numpy as np
+import pye57
 import torch
 from PIL import Image
 
@@ -31,6 +34,7 @@ from deepbasis.data import (
     folder,
     formats,
     images,
+    messages,
     nerfstudio,
     slam,
     trajectories,
@@ -456,6 +460,8 @@ def write_recordings(folder_path: Path) -> dict[str, Callable[[Path], object]]:
     las.x, las.y, las.z = xyz.T
     las.write(str(folder_path / "cloud.las"))
     las.write(str(folder_path / "cloud.laz"))
+    with pye57.E57(str(folder_path / "cloud.e57"), mode="w") as scans:
+        scans.write_scan_raw({f"cartesian{a}": xyz[:, i].copy() for i, a in enumerate("XYZ")})
 
     def read_bag(topics: bags.Topics) -> Callable[[Path], object]:
         def read(path: Path) -> None:
@@ -510,6 +516,7 @@ def write_recordings(folder_path: Path) -> dict[str, Callable[[Path], object]]:
         "trust.png": read_confidence,
         "cloud.las": lambda path: finite(clouds.read_cloud(path)),
         "cloud.laz": lambda path: finite(clouds.read_cloud(path)),
+        "cloud.e57": lambda path: finite(clouds.read_cloud(path)),
     }
     return kinds | dict.fromkeys([*parts, *binary], read_colmap)
 
@@ -536,15 +543,74 @@ class Files:
         return lambda: self.readers[name](path)
 
 
-def recordings(folder_path: Path, each: int, seed: int) -> tuple[Counter[str], list[str]]:
-    """Damage the file of every kind of recording `each` times."""
-    readers = write_recordings(folder_path)
+def damage_cloud_message(rng: random.Random) -> SimpleNamespace:
+    """A PointCloud2 whose numbers contradict each other."""
+    points = np.linspace(1, 2, 40, dtype=np.float32).reshape(10, 4)
+    odd = [0, 1, 3, 7, 8, 15, 16, 17, 40, 10**6, 2**31, 2**32 - 1]
+    fields = [
+        SimpleNamespace(name=name, offset=4 * i, datatype=7, count=1)
+        for i, name in enumerate(("x", "y", "z", "intensity"))
+    ]
+    message = SimpleNamespace(
+        height=1, width=10, point_step=16, row_step=160, is_bigendian=False, fields=fields,
+        data=points.tobytes(),
+    )  # fmt: skip
+    for _ in range(rng.choice([1, 1, 2, 3])):
+        one = rng.choice([message, *fields])
+        name = rng.choice([n for n in vars(one) if n not in ("fields", "data", "is_bigendian")])
+        setattr(one, name, rng.choice("xyzw") if name == "name" else rng.choice(odd))
+    message.data = message.data[: rng.choice([0, 1, 100, 160, 160, 160])]
+    return message
+
+
+def damage_image_message(rng: random.Random) -> SimpleNamespace:
+    """An Image whose numbers contradict each other, of any encoding."""
+    odd = [0, 1, 2, 7, 48, 49, 10**6, 2**32 - 1]
+    kinds = [*messages.COLOURS, *messages.BAYER, *messages.DEPTH_ENCODINGS, "yuv422", ""]
+    message = SimpleNamespace(
+        height=12, width=16, step=48, is_bigendian=rng.randrange(2), encoding=rng.choice(kinds)
+    )
+    if rng.random() < 0.7:
+        setattr(message, rng.choice(["height", "width", "step"]), rng.choice(odd))
+    message.data = rng.randbytes(rng.choice([0, 1, 575, 576, 4000]))
+    return message
+
+
+def damaged_messages(each: int, seed: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Messages of ROS with fields that contradict each other."""
+    readers = {
+        "cloud message": (damage_cloud_message, messages.to_cloud),
+        "image message": (damage_image_message, messages.to_image),
+        "depth message": (damage_image_message, messages.to_depth),
+    }
+    for name, (make, read) in readers.items():
+        for number in range(each):
+            message = make(random.Random(seed * 10**9 + number))
+            yield name, lambda read=read, message=message: finite(read(message))
+
+
+def recordings(
+    folder_path: Path, each: int, seed: int, most_seconds: float, only: Sequence[str] = ()
+) -> tuple[Counter[str], list[str]]:
+    """Damage the file of every kind of recording or cloud `each` times, and messages of ROS."""
+    wanted = ("rows.csv", "cloud.ply", "cloud.xyz", "cloud.pcd", "cloud.bin")
+    seeds = {name: read for name, read in write_seeds(folder_path).items() if name in wanted}
+    readers = seeds | write_recordings(folder_path)
+    readers = {name: read for name, read in readers.items() if not only or name in only}
     counts: Counter[str] = Counter()
     defects = []
+    for number, (name, case) in enumerate(damaged_messages(each, seed)):
+        try:
+            ended = judge(case, f"{name} {seed}-{number % each}")
+        except Defect as defect:
+            defects.append(str(defect))
+            ended = "DEFECT"
+        counts[f"{name}: {ended}"] += 1
     for name, reader in readers.items():
         content = (folder_path / name).read_bytes()
         path = folder_path / f"damaged-{name}"
         for number in range(each):
+            signal.setitimer(signal.ITIMER_VIRTUAL, most_seconds)
             path.write_bytes(damage(random.Random(seed * 10**9 + number), content))
             try:
                 ended = judge(lambda read=reader, path=path: read(path), f"{name} {seed}-{number}")

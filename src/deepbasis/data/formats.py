@@ -28,7 +28,7 @@ from PIL import Image
 from torch import Tensor
 
 from deepbasis.data.files import atomic_write, find_file
-from deepbasis.data.limits import check_count, reading
+from deepbasis.data.limits import MissingOption, check_count, reading
 from deepbasis.data.sample import Sample, check_sizes, unknown_intrinsics
 from deepbasis.shapes import Float, UInt8
 
@@ -46,10 +46,6 @@ DEPTHS = (".png", ".tif", ".tiff", ".npy", ".npz", ".pfm")
 MOST_UNPACKED = 4096
 # Held while Pillow's own limit, which is a global variable, is not in force.
 _OPENING = threading.Lock()
-
-
-class MissingOption(ValueError):
-    """What a file means is not known, and an option of the command says it for all files."""
 
 
 def write_image(path: Path, image: UInt8[np.ndarray, "h w 3"]) -> None:

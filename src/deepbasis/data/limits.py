@@ -9,8 +9,12 @@ from pathlib import Path
 # Largest number of pixels, points or numbers that a file may hold, in millions.
 DEFAULT_MILLIONS = 100.0
 VARIABLE = "DEEPBASIS_MAX_MILLIONS"
-# A message of another library is cut here.
-LONGEST_REASON = 200
+# Messages are cut here: those of other libraries, and those of ours, which may list topics.
+LONGEST_REASON, LONGEST_OWN = 200, 600
+
+
+class MissingOption(ValueError):
+    """What a file means is not known, and an option of the command says it for all files."""
 
 
 @contextmanager
@@ -36,14 +40,16 @@ def reading(path: Path, kind: str) -> Iterator[None]:
         yield
     except MemoryError as error:
         raise ValueError(f"{path} needs more memory than there is") from error
-    except FileNotFoundError:
+    except (FileNotFoundError, MissingOption):
         raise
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, KeyError):
             reason = f"{reason} is not in it"
-        if len(reason) > LONGEST_REASON + len(str(path)):
-            reason = f"{reason[:LONGEST_REASON]}..."
+        ours = reason.startswith(f"{path}: ")
+        longest = LONGEST_OWN if ours else LONGEST_REASON
+        if len(reason) > longest + len(str(path)):
+            reason = f"{reason[:longest]}..."
         if reason.startswith(str(path)):
             raise ValueError(reason) from error
         if not isinstance(error, ValueError | OSError):

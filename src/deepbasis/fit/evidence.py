@@ -82,6 +82,12 @@ def evidence(
         hyperprior: Gamma distributions of alpha and beta, which keep EM stable when there are
             fewer points than bases.
         huber: down-weight residuals beyond this many standard deviations; typical value 1.345.
+
+    Returns:
+        The posterior, with precisions, evidence and number of steps of each image.
+
+    Raises:
+        ValueError: if shapes disagree, a value is not finite, or an option is out of range.
     """
     if steps < 0 or not tol >= 0:
         raise ValueError(f"`steps` is {steps} and `tol` {tol}; neither may be negative")

@@ -55,20 +55,42 @@ class Kernel:
             raise ValueError(f"`rough` is {self.rough}; it is a share between 0 and 1")
 
     def scale(self, x: Float[Tensor, "*n f"]) -> Float[Tensor, "*n f"]:
-        """Places in units of the length, so that Euclidean distances apply."""
+        """Places in units of the length, so that Euclidean distances apply.
+
+        Args:
+            x: row and column in image widths, then features.
+
+        Returns:
+            The scaled places.
+        """
         position, features = x[..., :2], x[..., 2:]
         return torch.cat([position / self.length, features * (self.colour / self.length)], -1)
 
     def correlation(
         self, one: Float[Tensor, "*q i f"], other: Float[Tensor, "*q j f"]
     ) -> Float[Tensor, "*q i j"]:
-        """Correlation of the errors at scaled places; Rasmussen and Williams, eq. 4.17."""
+        """Correlation of the errors at scaled places; Rasmussen and Williams, eq. 4.17.
+
+        Args:
+            one: scaled places.
+            other: scaled places.
+
+        Returns:
+            The correlation of each place of `one` with each of `other`.
+        """
         return self.at_distance(
             torch.cdist(one, other, compute_mode="donot_use_mm_for_euclid_dist")
         )
 
     def at_distance(self, distance: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
-        """Correlation of the errors at scaled places this far apart; overwrites `distance`."""
+        """Correlation of the errors at scaled places this far apart; overwrites `distance`.
+
+        Args:
+            distance: Euclidean, between scaled places.
+
+        Returns:
+            Correlations, of the same shape.
+        """
         if isinstance(self.rough, float) and self.rough == 0:
             return self._smooth(distance)
         rough = (-ROUGHER * distance).exp()
@@ -87,7 +109,14 @@ class Kernel:
         return decay.addcmul_(minus, decay, value=-1)  # (1 - minus) exp(minus)
 
     def noise(self, weight: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
-        """Noise variance of points, relative to 1 / beta."""
+        """Noise variance of points, relative to 1 / beta.
+
+        Args:
+            weight: relative precision of each point.
+
+        Returns:
+            Their noise, at least `LEAST_NOISE`.
+        """
         return (self.nugget / weight).clamp(min=LEAST_NOISE)
 
 

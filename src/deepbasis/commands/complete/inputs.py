@@ -17,8 +17,9 @@ from deepbasis.data.colmap import ColmapFrames, is_colmap
 from deepbasis.data.confidence import read_confidence, to_points
 from deepbasis.data.files import PICTURES, find_file, list_by_stem
 from deepbasis.data.folder import read_extrinsics, read_intrinsics, read_scale
-from deepbasis.data.formats import DEPTHS, MissingOption, check_metres, load_array, read_depth
+from deepbasis.data.formats import DEPTHS, check_metres, load_array, read_depth
 from deepbasis.data.images import NOT_PICTURES, read_image
+from deepbasis.data.limits import MissingOption
 from deepbasis.data.nerfstudio import NAME as TRANSFORMS
 from deepbasis.data.nerfstudio import NerfFrames
 from deepbasis.data.recording import Recording
@@ -52,6 +53,8 @@ class Frame(NamedTuple):
     recording: Recording | None = None
     """That holds image and points; `image` is then its path."""
     confidence: Path | None = None
+    shown: str = ""
+    """Where the image lies, if `image` is a copy."""
 
 
 class Loaded(NamedTuple):
