@@ -6,8 +6,10 @@
 
 Both ways take turns, so that a busy machine slows both alike; the ratio is what counts. The rate is
 that between the first and the last shard, without the start. Memory is that of the whole tree of
-processes, in the first and the last quarter of the run. Then a worker is killed, then the driver,
-and the run is repeated: all shards must have the bytes of those that nobody disturbed.
+processes, its largest value in the first half and in the last quarter of the run. CPU time is that
+of all processes between the first and the last shard, which other work on the machine hardly
+changes. Then a worker is killed, then the driver, and the run is repeated: all shards must have the
+bytes of those that nobody disturbed.
 """
 
 import argparse
@@ -26,8 +28,8 @@ import numpy as np
 
 from deepbasis.data.formats import read_depth_png
 
-PAGE = os.sysconf("SC_PAGE_SIZE")
-POLL = 0.2
+PAGE, TICKS = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
+POLL = 0.5
 WAYS = {
     "one process, 2 threads": ("2", ()),
     "Ray, 2 workers": ("1", ("--ray", "local", "--workers", "2")),
@@ -40,6 +42,8 @@ class Run:
 
     seconds: float = 0.0
     rate: float = 0.0
+    cpu: float = 0.0
+    """Seconds of CPU time a frame."""
     memory: list[int] = field(default_factory=list)
 
 
@@ -106,20 +110,35 @@ def memory_of(pid: int) -> int:
     return total
 
 
+def cpu_of(pid: int, before: dict[int, float]) -> float:
+    """Seconds of CPU time of all processes that a tree ever had, as far as they were seen."""
+    for one in below(pid):
+        try:
+            numbers = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+            before[one] = (int(numbers[11]) + int(numbers[12])) / TICKS
+        except OSError:
+            continue
+    return sum(before.values())
+
+
 def measure(words: list[str], out: Path, way: str, frames: int, size: int) -> Run:
     """Run to the end."""
-    found, begun, next_look = Run(), time.monotonic(), 0.0
+    found, begun = Run(), time.monotonic()
     process = start(words, way)
+    seen: dict[int, float] = {}
+    times, cpu = [], []
     while process.poll() is None:
-        if time.monotonic() > next_look:
-            found.memory.append(memory_of(process.pid))
-            next_look = time.monotonic() + 1
+        found.memory.append(memory_of(process.pid))
+        times.append(time.time())
+        cpu.append(cpu_of(process.pid, seen))
         time.sleep(POLL)
     found.seconds = time.monotonic() - begun
     if process.returncode:
         raise SystemExit(f"{' '.join(words)} ended with exit code {process.returncode}")
     written = sorted(path.stat().st_mtime for path in out.glob("*.parquet"))
     found.rate = (frames - size) / (written[-1] - written[0])
+    first, last = np.interp([written[0], written[-1]], times, cpu)
+    found.cpu = float(last - first) / (frames - size)
     return found
 
 
@@ -191,14 +210,17 @@ def main() -> None:
             runs[way].append(measure(words, out, way, len(chosen), options.shard_frames))
             shards.append(digests(out))
     print(f"{len(chosen)} frames, {options.points} points, {options.model}, {os.cpu_count()} cores")
-    print("| | frames/s | whole run (s) | memory, first quarter (MB) | last quarter (MB) |")
-    print("|---|---|---|---|---|")
+    size = sum(path.stat().st_size for path in (options.work / "out1").glob("*.parquet"))
+    print(f"shards: {size / len(chosen) / 1e3:.1f} kB a frame")
+    print("| | frames/s | CPU ms/frame | whole run (s) | memory, first half (MB) | last quarter |")
+    print("|---|---|---|---|---|---|")
     for way, found in runs.items():
         rate, seconds = median(r.rate for r in found), median(r.seconds for r in found)
         memory = found[-1].memory
         quarter = max(1, len(memory) // 4)
         first, last = (max(part) / 1e6 for part in (memory[: 2 * quarter], memory[-quarter:]))
-        print(f"| {way} | {rate:.2f} | {seconds:.0f} | {first:.0f} | {last:.0f} |")
+        cpu = 1e3 * median(r.cpu for r in found)
+        print(f"| {way} | {rate:.2f} | {cpu:.0f} | {seconds:.0f} | {first:.0f} | {last:.0f} |")
     ratios = [two.rate / one.rate for one, two in zip(*runs.values(), strict=True)]
     print(f"ratio of the rates, by round: {', '.join(f'{ratio:.2f}' for ratio in ratios)}")
     ray = shards[1::2]
