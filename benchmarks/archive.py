@@ -4,6 +4,11 @@
     deepbasis render rooms --out rooms --count 2000 --size 120 160
     python benchmarks/archive.py --root rooms
 
+    python benchmarks/archive.py --sizes
+
+prints the CPU time of a frame by image size, of one thread: reading, completing, compressing; and
+the size of its row, as float32 and as float16.
+
 Both ways take turns, so that a busy machine slows both alike; the ratio is what counts. The rate is
 that between the first and the last shard, without the start. Memory is that of the whole tree of
 processes, its largest value in the first half and in the last quarter of the run. CPU time is that
@@ -20,16 +25,24 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
 import numpy as np
+import torch
 
+from deepbasis.commands.complete import Complete
+from deepbasis.commands.complete.archive import Workbench, assign
+from deepbasis.commands.complete.manifest import list_frames
 from deepbasis.data.formats import read_depth_png
+from deepbasis.data.worlds import Worlds
+from deepbasis.data.worlds.export import export
 
 PAGE, TICKS = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 POLL = 0.5
+# Frames of each size of --sizes.
+SIZED, SIZES = 4, ((120, 160), (240, 320), (480, 640))
 WAYS = {
     "one process, 2 threads": ("2", ()),
     "Ray, 2 workers": ("1", ("--ray", "local", "--workers", "2")),
@@ -182,10 +195,40 @@ def kill_test(words: list[str], out: Path, whole: dict[str, str]) -> None:
     tell(f"{same} of {len(whole)} shards have the bytes of an undisturbed run")
 
 
+def by_size(options: argparse.Namespace) -> None:
+    """CPU time and bytes of frames of several sizes."""
+    torch.set_num_threads(1)
+    print(f"{SIZED} frames, {options.points} points, {options.model}, one thread")
+    print("| height x width | CPU ms/frame | float32 kB/frame | float16 kB/frame |")
+    print("|---|---|---|---|")
+    for size in SIZES:
+        root = options.work / f"{size[0]}x{size[1]}"
+        shutil.rmtree(root, ignore_errors=True)
+        for _ in export(Worlds("rooms", SIZED, 0, "clone", size), root, 1):
+            pass
+        draw_points(root, options.points)
+        settings = Complete(
+            (root / "rgb",), root / "out", root / f"points{options.points}", model=options.model,
+            shard_frames=SIZED, figure=False,
+        )  # fmt: skip
+        (task,) = assign(list_frames(settings), SIZED)
+        bench = Workbench(replace(settings, max_depth=1000.0))
+        bench.complete(replace(task, frames=task.frames[:1]))  # opens the model
+        found = []
+        for half in (False, True):
+            bench.settings, begun = replace(settings, half=half), time.process_time()
+            bench.complete(task)
+            taken = 1e3 * (time.process_time() - begun) / SIZED
+            found.append((taken, task.shard(settings.out).stat().st_size / 1e3 / SIZED))
+        (first, full), (second, half) = found
+        print(f"| {size[0]} x {size[1]} | {(first + second) / 2:.0f} | {full:.0f} | {half:.0f} |")
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, required=True, help="folder of `deepbasis render`")
+    parser.add_argument("--sizes", action="store_true", help="print the table of image sizes")
+    parser.add_argument("--root", type=Path, help="folder of `deepbasis render`")
     parser.add_argument("--frames", type=int, default=2000, help="of the folder, at most")
     parser.add_argument("--points", type=int, default=500)
     parser.add_argument("--model", default="indoor")
@@ -193,6 +236,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--work", type=Path, default=Path("archive-benchmark"))
     options = parser.parse_args()
+    if options.sizes:
+        by_size(options)
+        return
+    if options.root is None:
+        parser.error("pass --root, or --sizes")
     draw_points(options.root, options.points)
     images, sparse = options.work / "rgb", options.root / f"points{options.points}"
     shutil.rmtree(options.work, ignore_errors=True)
