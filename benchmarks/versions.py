@@ -47,11 +47,8 @@ def answer() -> None:
         v, u = np.divmod(order[: int(count)], 320)
         points = np.stack([u, v, metres[v, u]], 1)
         start = time.process_time()
-        if what == "prepare":
-            model.prepare(image)
-        else:
-            out = model.complete(image, points) if what == "complete" else scene.complete(points)
-            assert out.depth.shape == out.std.shape
+        out = model.complete(image, points) if what == "complete" else scene.complete(points)
+        assert out.depth.shape == out.std.shape
         print(json.dumps(1e3 * (time.process_time() - start)), flush=True)
 
 
@@ -59,7 +56,8 @@ class Version:
     """A process that runs the code of one folder."""
 
     def __init__(self, root: Path) -> None:
-        environment = os.environ | {"PYTHONPATH": str(root / "src"), "OMP_NUM_THREADS": "1"}
+        path = os.pathsep.join(str(root / folder) for folder in ("src", "models/src"))
+        environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
             [sys.executable, __file__, "--child"], env=environment, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -114,7 +112,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         git = ["git", "-C", str(HERE), "worktree"]
-        subprocess.run([*git, "add", "--detach", str(tree), options.against], check=True)
+        subprocess.run([*git, "add", "--quiet", "--detach", str(tree), options.against], check=True)
         try:
             compare(Version(HERE), Version(tree), options.rounds)
         finally:

@@ -137,7 +137,7 @@ def condition(
     chol = torch.linalg.cholesky(cov)
     eye = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device).expand_as(cov)
     whitener = torch.linalg.solve_triangular(chol, eye, upper=False).to(at.dtype)
-    u = whitener @ kernel.at_distance(_distances(near, at))
+    u = whitener @ kernel.correlation(near, at)
     return u.mT @ whitener, (1 - u.square().sum(-2)).clamp(min=0)
 
 
@@ -167,17 +167,3 @@ def condition_each(
     for j in reversed(range(k)):
         b[j] = (b[j] - (low[j + 1 : k, j] * b[j + 1 :]).sum(0)) / low[j, j]
     return b.mT, low[k, k].square()
-
-
-def _distances(near: Float[Tensor, "*q k f"], at: Float[Tensor, "*q p f"]) -> Tensor:
-    """Distances of p places from k neighbours. For many places in float32, the squares are sums of
-    products: several times as fast, and as exact as correlations of float32 need it, since the
-    products are of offsets from the first place, near to all.
-    """
-    learned = at.requires_grad or near.requires_grad
-    if learned or at.dtype != torch.float32 or at.shape[-2] == 1:
-        return torch.cdist(near, at, compute_mode="donot_use_mm_for_euclid_dist")
-    first = at[..., :1, :]
-    at, near = at - first, near - first
-    squares = near.square().sum(-1)[..., None] + at.square().sum(-1)[..., None, :]
-    return squares.baddbmm_(near, at.mT, alpha=-2).clamp_(min=0).sqrt_()
