@@ -377,7 +377,7 @@ def predict_at(
     values = torch.cat([(z - phi @ weights)[:, None], phi], -1)
     values = torch.nn.functional.pad(values, (0, 0, 0, field.k))
     known = combine(near, b.double(), values)
-    correction = s * bound(known[:, 0], near, values[:, 0])
+    correction = s * bound(known[:, 0], values[:, 0][near])
     return bases @ weights + correction, bases - s[:, None] * known[:, 1:]
 
 

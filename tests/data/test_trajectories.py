@@ -58,6 +58,13 @@ def test_frames_are_matched_in_order_or_by_time(tmp_path, poses):
         found.match(["a", "b"], path)
     with pytest.raises(ValueError, match=r"no pose within 0.02 s of the frame '10.15'"):
         found.match(["10.1", "10.15"], path)
+    np.testing.assert_array_equal(
+        found.match(["10.1", "10.15"], path, tolerance=0.06)[0], found.poses[1]
+    )
+    turned = Trajectory(found.times[::-1], found.poses[::-1])
+    np.testing.assert_array_equal(turned.match(["10.105", "10.39"], path), found.poses[[1, 4]])
+    with pytest.raises(ValueError, match="holds 5 poses for 1 frames; pass one for each frame"):
+        found.match(["inf"], path)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,8 @@ PICTURES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
 CLOUDS = tuple(f"sensor_msgs/msg/{name}" for name in ("PointCloud2", "LaserScan", "Range"))
 FOR_POINTS = (*CLOUDS, *PICTURES)
 INFO = "sensor_msgs/msg/CameraInfo"
+# Programs that mend a bag whose end is missing.
+MENDED = {".bag": "rosbag reindex", ".mcap": "mcap recover"}
 # Topics that a message lists.
 LISTED = 12
 
@@ -76,6 +78,15 @@ def _reading(path: Path) -> Iterator[None]:
         except ValueError as error:
             kind = MissingOption if isinstance(error, MissingOption) else ValueError
             raise kind(f"{path}: {error}") from error
+        except Exception as error:
+            mend = MENDED.get(path.suffix.lower())
+            if mend is None or not type(error).__module__.startswith("rosbags"):
+                raise
+            reason = " ".join(str(error).split())
+            raise ValueError(
+                f"it is damaged ({reason}); copy it again or, if recording was interrupted, mend "
+                f"it with `{mend}`"
+            ) from error
 
 
 def is_bag(path: Path) -> bool:
