@@ -208,7 +208,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("files", "content", "said"), WRONG)
+@pytest.mark.parametrize(("files", "content", "said"), WRONG, ids=[case[2] for case in WRONG])
 def test_wrong_sequences_are_one_sentence_and_leave_nothing(page, folder, files, content, said):
     answer, _ = page.ask("open", content, name="walk", files=files)
     assert said in answer["error"]

@@ -2,6 +2,7 @@
 """Frames in order, each filtered by those before it; any of them can be shown and changed."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -35,6 +36,8 @@ class FrameSource(Protocol):
     is_video: bool
     reduced: int
     """How many times frames are narrower than in their file."""
+    measured: frozenset[int]
+    """Numbers of the frames with a file of points."""
 
     def read(self, number: int, camera: Float[Tensor, "3 3"] | None) -> SequenceFrame:
         """Read a frame."""
@@ -102,11 +105,15 @@ class Sequence:
         self.states = {n: state for n, state in self.states.items() if n <= number}
         return self.shown
 
-    def points(self, number: int) -> Float[np.ndarray, "n columns"]:
-        """Of any frame: those of the user, or else the measured ones."""
-        if number in self.edited:
-            return self.edited[number]
-        return self.source.read(number, self.camera).rows
+    @property
+    def points(self) -> Iterator[tuple[str, Float[np.ndarray, "n columns"]]]:
+        """Names of frames, and their points: those of the user, or else the measured ones."""
+        for number, name in enumerate(self.names):
+            if number in self.edited:
+                yield name, self.edited[number]
+            elif number in self.source.measured:
+                with suppress(ValueError, OSError):  # such a frame is passed over
+                    yield name, self.source.read(number, self.camera).rows
 
     @property
     def outliers(self) -> list[Outlier]:

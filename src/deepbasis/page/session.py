@@ -7,7 +7,6 @@ A session belongs to one connection: no other page can reach it, and it ends wit
 import io
 import zipfile
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path, PurePath
@@ -307,7 +306,7 @@ class Session:
             torch.from_numpy(picture.truth)[None],
             torch.from_numpy(picture.image).permute(2, 0, 1),
             self._camera,
-            torch.Generator().manual_seed(int(request.number("seed"))),
+            torch.Generator().manual_seed(int(request.number("seed")) % 2**63),
         )
         yield {"rows": Points.from_map(drawn[0].numpy()).rows.tolist()}, {}
 
@@ -335,8 +334,10 @@ class Session:
 
     def _distance(self, request: Request) -> Iterator[tuple[dict[str, Any], Any]]:
         """Distance between two pixels."""
-        a, b = request.rows("ends", (2,))
-        found = self._answer.distance(a, b, self._camera.numpy(), level=LEVEL)
+        ends = request.rows("ends", (2,))
+        if len(ends) != 2:
+            raise ValueError(f"a distance has two ends, not {len(ends)}")
+        found = self._answer.distance(ends[0], ends[1], self._camera.numpy(), level=LEVEL)
         yield {"distance": found._asdict()}, {}
 
     def _region(self, request: Request) -> Iterator[tuple[dict[str, Any], Any]]:
@@ -375,7 +376,7 @@ class Session:
                 self.sequence.at.number,
                 self.sequence.source.is_video,
                 self.sequence.source.reduced,
-                any(len(rows) for _, rows in self._all_points()),
+                any(len(rows) for _, rows in self.sequence.points),
             )
         recipe = Recipe(
             picture.name, picture.sample, self.model, self.rows, picture.camera, sequence
@@ -392,7 +393,8 @@ class Session:
             name = name_points(picture.name)
             if self.sequence is None:
                 return Saved(name, _table(self.rows))
-            return Saved(f"{PurePath(name).stem}.zip", self._zip_points(PurePath(name).stem))
+            stem = PurePath(name).stem
+            return Saved(f"{stem}.zip", _zip(stem, self.sequence))
         if what == "camera":
             numbers = self._describe()["camera"]
             return Saved(name_camera(picture.name), " ".join(f"{x:.10g}" for x in numbers).encode())
@@ -401,22 +403,6 @@ class Session:
             shown = Picture(name, b"", picture.image, None, self._camera, picture.truth)
             path = self.workshop.files.write(folder, what, shown, answer)
             return Saved(path.name, path.read_bytes())
-
-    def _all_points(self) -> Iterator[tuple[str, Float[np.ndarray, "n columns"]]]:
-        """Of all frames of the sequence that can be read."""
-        assert self.sequence is not None
-        for number, name in enumerate(self.sequence.names):
-            with suppress(ValueError, OSError):
-                yield name, self.sequence.points(number)
-
-    def _zip_points(self, folder: str) -> bytes:
-        """A file of points for each frame that has some."""
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, rows in self._all_points():
-                if len(rows):
-                    archive.writestr(f"{folder}/{name}.csv", _table(rows))
-        return buffer.getvalue()
 
     @property
     def _shown(self) -> Picture:
@@ -532,6 +518,16 @@ def _table(rows: Float[np.ndarray, "n columns"]) -> bytes:
     header = "u,v,metres,sigma" if rows.shape[1] == 4 else "u,v,metres"
     lines = [",".join(f"{number:.10g}" for number in row) for row in rows]
     return "\n".join([header, *lines, ""]).encode()
+
+
+def _zip(folder: str, sequence: Sequence) -> bytes:
+    """A file of points for each frame that has some, in a folder."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, rows in sequence.points:
+            if len(rows):
+                archive.writestr(f"{folder}/{name}.csv", _table(rows))
+    return buffer.getvalue()
 
 
 def _png(image: UInt8[np.ndarray, "h w 3"]) -> bytes:

@@ -87,6 +87,7 @@ class SequenceFiles:
         )  # fmt: skip
         self.frames = find_frames(self.settings)
         self.names = tuple(frame.name for frame in self.frames)
+        self.measured = frozenset(i for i, frame in enumerate(self.frames) if frame.sparse)
         self.is_video, self.reduced = self.video is not None, 1
         if self.video is not None:
             height, width = self.video.read(0).shape[:2]

@@ -168,7 +168,7 @@ export function download(name, bytes) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-/** Call `take` with files that are dropped anywhere, chosen, or pasted. */
+/** Call `take` with files, or a promise of them, that are dropped anywhere, chosen, or pasted. */
 export function listenForFiles(take) {
   const veil = document.getElementById("drop"), input = document.getElementById("file");
   let inside = 0;
@@ -181,7 +181,7 @@ export function listenForFiles(take) {
     inside = 0;
     show(false);
     const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
-    if (entries.some((entry) => entry.isDirectory)) filesOf(entries).then(take);
+    if (entries.some((entry) => entry.isDirectory)) take(filesOf(entries));
     else if (event.dataTransfer.files.length) take([...event.dataTransfer.files]);
   });
   document.getElementById("open").onclick = () => input.click();

@@ -93,7 +93,7 @@ function listen() {
   new ResizeObserver(() => layOut()).observe(document.querySelector("main"));
   PHONE.addEventListener("change", showChips);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showMeasure);
-  listenForFiles((files) => attempt(() => takeFiles(files)));
+  listenForFiles((files) => attempt(async () => takeFiles(await files)));
 }
 
 /** Whether an outlier is still among the points, as it was. */

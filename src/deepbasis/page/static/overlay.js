@@ -12,13 +12,14 @@ const DOWN = "#d01f4c", LINE = "#ff5d8f", NEXT = "#35d0ff";
 
 export function drawOverlay(state, view, context, toScreen, scale) {
   const { points, lens } = state;
+  if (state.measure) drawMeasure(state.measure, context, toScreen);
   if (view.name === "image") drawPoints(state, context, toScreen);
   else if (points.list.length <= TOO_MANY) {
     const radius = points.list.length > MANY ? 1.5 : 3;
     for (const point of points.list) dot(context, toScreen(point.u, point.v), radius, "#fff", "#000");
   }
   if (view.name === "image") state.next.forEach(([u, v], i) => drawNext(context, toScreen(u, v), i + 1));
-  if (state.measure) drawMeasure(state.measure, context, toScreen, view);
+  if (state.measure && view.name === "image") labelMeasure(state.measure, context, toScreen);
   if (state.cursor && lens.inside(...state.cursor)) drawCursor(context, toScreen(...state.cursor), scale);
 }
 
@@ -44,7 +45,7 @@ function drawPoints(state, context, toScreen) {
   }
 }
 
-function drawMeasure(measure, context, toScreen, view) {
+function drawMeasure(measure, context, toScreen) {
   const places = measure.places.map(([u, v]) => toScreen(u, v));
   if (!places.length) return;
   context.beginPath();
@@ -56,10 +57,13 @@ function drawMeasure(measure, context, toScreen, view) {
   }
   outline(context, LINE);
   if (measure.tool !== "region") places.forEach((at) => dot(context, at, 3.5, LINE, "#fff", 1));
-  if (measure.label && view.name === "image") {
-    const middle = [0, 1].map((i) => places.reduce((sum, at) => sum + at[i], 0) / places.length);
-    label(context, measure.label, middle, LINE);
-  }
+}
+
+function labelMeasure({ places, label: text }, context, toScreen) {
+  if (!text) return;
+  const all = places.map(([u, v]) => toScreen(u, v));
+  const middle = [0, 1].map((i) => all.reduce((sum, at) => sum + at[i], 0) / all.length);
+  label(context, text, middle, LINE);
 }
 
 function drawNext(context, [x, y], rank) {

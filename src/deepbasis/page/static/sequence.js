@@ -6,7 +6,7 @@ import { showChips } from "./layout.js";
 import { NumberMap, photo, thin } from "./maps.js";
 import { repaint } from "./paint.js";
 import { fromRows } from "./points.js";
-import { find, state, views } from "./state.js";
+import { find, link, state, views } from "./state.js";
 import { ask, attempt, say } from "./talk.js";
 
 const KEPT = ["depth", "std", "low", "high", "closer", "image"];
@@ -67,15 +67,16 @@ export async function goTo(number) {
   running = null;
   if (mine.stale) goTo(sequence.number);
   else if (done && !done.header.skipped) showFrame(done.header, done.arrays);
-  else if (!done) leaveFrame(wanted);
+  else if (!done && link.ready) leaveFrame(wanted); // if not, it is asked for again
 }
 
 /** A frame could not be shown: back to one that was, if there is one. */
 function leaveFrame(number) {
   const { sequence } = state;
   stop();
-  const before = sequence.kept.findLastIndex((frame, i) => frame && i !== number);
-  if (before >= 0) goTo(before);
+  let other = sequence.kept.findLastIndex((frame, i) => frame && i < number);
+  if (other < 0) other = sequence.kept.findIndex((frame, i) => frame && i > number);
+  if (other >= 0) goTo(other);
 }
 
 function showFrame(header, arrays) {

@@ -33,7 +33,7 @@ export const views = {
   closer: new View("closer", "Closer than 2.00 m", "Probability."),
   error: new View("error", "Error", "Distance from the ground truth."),
   coverage: new View("coverage", "Coverage", "Is the truth in the 90 % interval?"),
-  space: new View("space", "3-D", "Drag to turn, wheel to zoom."),
+  space: new View("space", "3-D", "Drag to turn; wheel or two fingers to zoom."),
 };
 
 export const NEED_TRUTH = ["error", "coverage"];
