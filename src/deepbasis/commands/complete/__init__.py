@@ -139,9 +139,17 @@ class Complete:
         """Complete all images."""
         self.validate()
         if self.is_archive:
-            from deepbasis.commands.complete.archive import run_archive
+            from deepbasis.commands.complete.archive import complete_here, run_archive
 
-            run_archive(self)
+            if self.ray is None:
+                run_archive(self, complete_here)
+            else:
+                from deepbasis.data.extras import need
+
+                need("ray.data", "ray", "--ray")
+                from deepbasis.commands.complete.on_ray import complete_on_ray
+
+                run_archive(self, complete_on_ray)
         else:
             from deepbasis.commands.complete.run import run
 

@@ -330,8 +330,10 @@ def assign(frames: Sequence[Frame], size: int, checked: bool = False) -> list[Ta
     return tasks
 
 
-def run_archive(settings: Complete) -> None:
-    """Complete all frames in groups, and write and print the report of all.
+def run_archive(
+    settings: Complete, work: Callable[[list[Task], Complete], Generator[GroupReport]]
+) -> None:
+    """Complete all frames in groups, here or elsewhere, and write and print the report of all.
 
     A frame that cannot be completed is set aside and named at the end, and the exit code is 1.
     """
@@ -339,8 +341,6 @@ def run_archive(settings: Complete) -> None:
     if settings.shard_frames:
         need("pyarrow.parquet", "ray", "writing shards")
         settings = replace(settings, figure=False)
-    if settings.ray is not None:
-        need("ray.data", "ray", "--ray")
     if settings.calibration is not None:
         ConformalTable.load(settings.calibration)
     frames = list_frames(settings)
@@ -380,15 +380,10 @@ def check_out(frames: list[Frame], tasks: list[Task], settings: Complete) -> Non
             remove_abandoned([task.shard(out) for task in tasks])
 
 
-def work(tasks: list[Task], settings: Complete) -> Generator[GroupReport]:
-    """Complete all groups, in any order."""
-    if settings.ray is None:
-        bench = Workbench(settings)
-        yield from map(bench.complete, tasks)
-    else:
-        from deepbasis.commands.complete.on_ray import complete_on_ray
-
-        yield from complete_on_ray(tasks, settings)
+def complete_here(tasks: list[Task], settings: Complete) -> Generator[GroupReport]:
+    """Complete all groups in this process."""
+    bench = Workbench(settings)
+    yield from map(bench.complete, tasks)
 
 
 def follow(

@@ -9,7 +9,7 @@ import pickle
 import platform
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ LOCAL = "local"
 CONNECT = 20.0
 
 
-def complete_on_ray(tasks: list[Task], settings: Complete) -> Iterator[GroupReport]:
+def complete_on_ray(tasks: list[Task], settings: Complete) -> Generator[GroupReport]:
     """Complete groups on a cluster, or on this machine; reports come in any order."""
     start(settings)
     try:
