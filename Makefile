@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: demo test test-all test-page lint docs bench clean
+.PHONY: demo test test-all test-page lint docs bench campaign clean
 
 demo: $(STAMP)  ## complete the built-in example and write demo.png
 	$(BIN)/deepbasis demo
@@ -39,6 +39,9 @@ bench: $(STAMP)  ## speed and memory, as ratios measured side by side
 	PYTHONPATH=tests $(BIN)/python benchmarks/correlated.py
 	PYTHONPATH=tests $(BIN)/python benchmarks/complete.py
 	$(BIN)/python benchmarks/train.py
+
+campaign: $(STAMP)  ## reliability in figures, for docs/reliability.md: about 30 minutes on two cores
+	$(BIN)/python benchmarks/campaign.py --out docs/reliability --scale 1
 
 clean:
 	rm -rf $(VENV)

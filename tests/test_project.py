@@ -22,14 +22,15 @@ SRC = ROOT / "src" / "deepbasis"
 
 # Each may import from those before it, and from no other.
 LAYERS = [
-    "shapes", "options", "pretrained", "fit", "latent", "conformal", "points", "tracking",
-    "patterns", "metrics", "layer", "data", "nets", "joint", "result", "stream", "model",
-    "portable", "registration", "self_check", "baselines", "plots", "calibrate", "train",
+    "shapes", "options", "pretrained", "arguments", "fit", "latent", "points", "tracking",
+    "patterns", "metrics", "layer", "data", "conformal", "nets", "joint", "result", "stream",
+    "model", "portable", "registration", "self_check", "baselines", "plots", "calibrate", "train",
     "evaluation", "demo", "page", "commands", "cli",
 ]  # fmt: skip
 FIT_LAYERS = [
     "checks", "prior", "linear", "robust", "evidence", "kernel", "neighbours", "correlated",
-    "sampling", "outliers", "wrong_points", "hidden", "kernel_search", "calibration", "transfer",
+    "sampling", "outliers", "wrong_points", "hidden", "shifted", "kernel_search",
+    "calibration", "transfer",
 ]  # fmt: skip
 LAYER_LAYERS = [
     "prediction", "pyramid", "calibration_table", "learned_prior", "errors", "judge",

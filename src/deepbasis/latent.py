@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from deepbasis.arguments import to_number
 from deepbasis.shapes import Bool, Float
 
 # Depths between these are measurements, in metres.
@@ -145,7 +146,7 @@ class Laplace:
 
     def half_width(self, var: Float[Tensor, "*s"], level: float) -> Float[Tensor, "*s"]:
         """Half the width of the central interval of probability `level`."""
-        return (var / 2).sqrt() * -math.log1p(-_checked(level))
+        return (var / 2).sqrt() * -math.log1p(-check_level(level))
 
     def level(self, error: Float[Tensor, "*s"], var: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         """Probability of the central interval that ends at `error`."""
@@ -205,7 +206,8 @@ class StudentT:
         (dof, width), which = self._kinds(var)
         share = torch.linspace(0, 1, KNOTS, dtype=torch.float64)
         dof, scale = _spread(dof[:, None], width[:, None], share)
-        table = (torch.from_numpy(stdtrit(dof.numpy(), (1 + _checked(level)) / 2)) * scale).to(var)
+        above = (1 + check_level(level)) / 2
+        table = (torch.from_numpy(stdtrit(dof.numpy(), above)) * scale).to(var)
         place = self.noise_share.to(var) * (KNOTS - 1)
         left = place.long().clamp(0, KNOTS - 2)
         return var.sqrt() * torch.lerp(table[which, left], table[which, left + 1], place - left)
@@ -357,7 +359,20 @@ def _log_density(x: Tensor, dof: Tensor, scale: Tensor) -> Tensor:
     return norm - scale.log() - (dof + 1) / 2 * torch.log1p((x / scale).square() / dof)
 
 
-def _checked(level: float) -> float:
-    if not 0 < level < 1:
-        raise ValueError(f"the level of an interval is {level}; pass a probability between 0 and 1")
-    return level
+def check_level(level: float) -> float:
+    """Check the level of an interval.
+
+    Args:
+        level: probability.
+
+    Returns:
+        The level as a number of Python.
+
+    Raises:
+        ValueError: if it is not a probability between 0 and 1.
+    """
+    wanted = "a probability between 0 and 1"
+    number = to_number(level, "the level of an interval", wanted)
+    if not 0 < number < 1:
+        raise ValueError(f"the level of an interval is {number}; pass {wanted}")
+    return number

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, overload
 
-import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
+from deepbasis.arguments import to_array
 from deepbasis.data.images import ImageLike, to_pixels
 from deepbasis.data.limits import in_memory, reading
 from deepbasis.data.tensors import load_tensors, save_tensors
@@ -20,7 +20,7 @@ from deepbasis.layer.learned_prior import LearnedPrior
 from deepbasis.nets import Architecture, Features, Network
 from deepbasis.nets.folding import FoldedNetwork
 from deepbasis.nets.foreign import HUB, OWN, ForeignBases, HubNetwork, Kind, is_hub
-from deepbasis.points import Points, check_camera, to_points
+from deepbasis.points import Points, check_max_depth, to_camera, to_points
 from deepbasis.pretrained import find_pretrained
 from deepbasis.result import Completion
 from deepbasis.shapes import Float, UInt8
@@ -131,9 +131,7 @@ class Scene:
                 self.complete(one, errors=errors, robust=robust, huber=huber, max_depth=max_depth)
                 for one in given
             ]
-        if max_depth is not None and not max_depth > 0:
-            raise ValueError(f"`max_depth` is {max_depth}; pass a positive depth in metres")
-        limit = math.inf if max_depth is None else max_depth
+        limit = check_max_depth(max_depth)
         used = to_points(given, self.pyramid.size).inside(self.pyramid.size, limit)
         with in_memory(f"the fit of {len(used)} points to this image"):
             observed, layer = self.observe(used, errors=errors), self.network.fit
@@ -258,8 +256,7 @@ class Completer(nn.Module):
             pyramid = Pyramid(features.bases, (height, width))
         factor = 1.0
         if intrinsics is not None:
-            camera = torch.as_tensor(np.asarray(intrinsics, np.float64))
-            check_camera(camera)
+            camera = to_camera(intrinsics)
             factor = self.network.familiarity.depth_factor(float(camera[0, 0]) / width)
         return Scene(self.network, pixels, features, pyramid, factor)
 
@@ -444,7 +441,11 @@ class Completer(nn.Module):
 
 def _holds_sets(points: list[Any]) -> bool:
     """Whether a list holds sets of points, rather than the rows of one set."""
-    return any(one is None or isinstance(one, Points) or np.ndim(one) == 2 for one in points)
+    return any(one is None or isinstance(one, Points) or _is_table(one) for one in points)
+
+
+def _is_table(points: Any) -> bool:
+    return to_array(points, "the points").ndim == 2
 
 
 def check_finite(tensors: dict[str, Tensor]) -> None:

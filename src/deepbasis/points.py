@@ -5,17 +5,16 @@ The camera is a pinhole: x points right, y down, z forward. u is the column and 
 centre of the top left pixel is at (0, 0). Depth is z-depth in metres.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from deepbasis import latent
+from deepbasis.arguments import to_number, to_numbers
 from deepbasis.shapes import Bool, Float, Int
 
 Rows = Float[np.ndarray, "n columns"]
@@ -24,6 +23,7 @@ Camera = Float[Tensor, "3 3"]
 
 # Share of its bounding box that a sensor's points cover, whatever the outline of what it sees.
 COVERED = 0.75
+WANTED_CAMERA = "[[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels"
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,14 @@ class Points:
             The points; `dropped` counts rows without a measurement.
 
         Raises:
-            ValueError: if a depth or sigma is negative, or no sigma is finite.
+            ValueError: if the rows have another shape, a depth or sigma is negative, or no sigma is
+                finite.
         """
+        if rows.ndim != 2 or rows.shape[1] not in (3, 4):
+            raise ValueError(
+                f"rows of points are {list(rows.shape)}; pass [n, 3] or [n, 4]: `u v metres` or "
+                "`u v metres sigma`"
+            )
         negative = np.isfinite(rows) & (rows < 0)
         if negative[:, 2:].any():
             first = rows[negative[:, 2:].any(1)][0]
@@ -353,6 +359,26 @@ def to_points(points: ArrayLike | Points | None, size: tuple[int, int]) -> Point
     return Points.from_rows(values) if rows else Points.from_map(values)
 
 
+def check_max_depth(max_depth: float | None) -> float:
+    """Check the largest depth of points.
+
+    Args:
+        max_depth: in metres; None for any.
+
+    Returns:
+        The depth as a number of Python, infinite for None.
+
+    Raises:
+        ValueError: if it is not a positive number.
+    """
+    if max_depth is None:
+        return np.inf
+    limit = to_number(max_depth, "`max_depth`", "a positive depth in metres")
+    if not limit > 0:
+        raise ValueError(f"`max_depth` is {limit}; pass a positive depth in metres")
+    return limit
+
+
 def distance_to_points(
     rows: Float[np.ndarray, "n columns"], size: tuple[int, ...]
 ) -> Float[np.ndarray, "h w"]:
@@ -373,41 +399,6 @@ def distance_to_points(
     empty = np.ones(size, np.bool_)
     empty[row, column] = False
     return np.asarray(distance_transform_edt(empty), np.float32)
-
-
-def to_numbers(values: object, name: str) -> Float[np.ndarray, "..."]:
-    """Real numbers in float64; masked elements become NaN.
-
-    Args:
-        values: an array, a tensor or nested lists.
-        name: what they are, for the error message.
-
-    Returns:
-        The array.
-
-    Raises:
-        ValueError: if they are a path, or not real numbers.
-    """
-    if isinstance(values, str | os.PathLike):
-        raise ValueError(
-            f"{name} are the path {os.fspath(values)!r}; read the file first, with "
-            "`deepbasis.data.clouds.read_points` or `deepbasis.data.formats.read_depth`"
-        )
-    if isinstance(values, Tensor):
-        values = values.detach().cpu().to(torch.float64).numpy()
-    mask = np.ma.getmaskarray(values) if np.ma.isMaskedArray(values) else None
-    try:
-        array = np.asarray(values)
-    except ValueError as error:  # rows of different lengths
-        raise ValueError(f"{name} cannot be read as an array of numbers ({error})") from error
-    if not array.size:
-        return np.zeros(array.shape)
-    if array.dtype.kind not in "iuf":
-        raise ValueError(
-            f"{name} hold {array.dtype} values, a {type(values).__name__}; expected real numbers"
-        )
-    numbers = array.astype(np.float64)
-    return numbers if mask is None else np.where(mask, np.nan, numbers)
 
 
 def remove_occluded(
@@ -479,6 +470,25 @@ def project(
     return x / w, y / w, ahead
 
 
+def to_camera(intrinsics: ArrayLike | None) -> Camera:
+    """The camera's intrinsics as a user passes them.
+
+    Args:
+        intrinsics: of the camera, 3 x 3 in pixels.
+
+    Returns:
+        The same in float64.
+
+    Raises:
+        ValueError: if they are missing, or not those of a camera.
+    """
+    if intrinsics is None:
+        raise ValueError(f"sizes in metres need the camera's intrinsics; pass {WANTED_CAMERA}")
+    camera = torch.from_numpy(to_numbers(intrinsics, "the camera's intrinsics"))
+    check_camera(camera)
+    return camera
+
+
 def check_camera(intrinsics: Camera) -> None:
     """Refuse intrinsics that are not those of a camera.
 
@@ -488,10 +498,13 @@ def check_camera(intrinsics: Camera) -> None:
     Raises:
         ValueError: if they are not.
     """
+    if intrinsics.shape != (3, 3):
+        raise ValueError(
+            f"the camera's intrinsics are {list(intrinsics.shape)}; pass {WANTED_CAMERA}"
+        )
     positive = intrinsics.isfinite().all() and (intrinsics.diagonal() > 0).all()
     if not (positive and torch.linalg.det(intrinsics.double()) > 0):
-        wanted = "[[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels"
-        raise ValueError(f"the camera's intrinsics are {intrinsics.tolist()}; pass {wanted}")
+        raise ValueError(f"the camera's intrinsics are {intrinsics.tolist()}; pass {WANTED_CAMERA}")
 
 
 def check_pose(pose: ArrayLike, name: str) -> Float[Tensor, "4 4"]:
@@ -524,7 +537,7 @@ def check_pose(pose: ArrayLike, name: str) -> Float[Tensor, "4 4"]:
 
 
 def local_maximum(values: Depth, radius: int) -> Depth:
-    """Largest value in the square window around each pixel.
+    """Largest value in the square window around each pixel, as fast for any window.
 
     Args:
         values: a map.
@@ -533,18 +546,22 @@ def local_maximum(values: Depth, radius: int) -> Depth:
     Returns:
         A map of the same size.
     """
-    in_rows = F.max_pool2d(values, (1, 2 * radius + 1), stride=1, padding=(0, radius))
-    return F.max_pool2d(in_rows, (2 * radius + 1, 1), stride=1, padding=(radius, 0))
+    from scipy.ndimage import maximum_filter1d
+
+    found = values.cpu().numpy()
+    for axis in (1, 2):
+        found = maximum_filter1d(found, 2 * radius + 1, axis, mode="constant", cval=-np.inf)
+    return torch.from_numpy(found).to(values)
 
 
 def _reach(known: Bool[Tensor, "1 h w"]) -> int:
     """One more than the radius within which COVERED of the pixels between the points have one."""
+    from scipy.ndimage import distance_transform_cdt
+
     _, row, column = known.nonzero(as_tuple=True)
-    box = known[:, row.min() : row.max() + 1, column.min() : column.max() + 1].float()
-    radius = 0
-    while local_maximum(box, radius).mean() < COVERED:
-        radius += 1
-    return radius + 1
+    box = known[0, row.min() : row.max() + 1, column.min() : column.max() + 1]
+    distance = distance_transform_cdt(~box.numpy(), "chessboard")
+    return int(np.quantile(distance, COVERED, method="inverted_cdf")) + 1
 
 
 def _inside(rows: Rows, size: tuple[int, int]) -> Bool[np.ndarray, " n"]:

@@ -399,6 +399,16 @@ def test_a_camera_info_of_another_size_is_refused(tmp_path):
     assert bag.read(bag.names[0]).camera is not None
 
 
+def test_a_folder_without_metadata_names_its_bag(tmp_path, monkeypatch, capsys):
+    path = write_drive(tmp_path / "drive")
+    (path / "metadata.yaml").unlink()
+    words = f"complete {path} --image {IMAGE} --out {tmp_path}/out"
+    monkeypatch.setattr(sys, "argv", ["deepbasis", *words.split()])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert f"without metadata.yaml; pass {path}/drive.mcap" in capsys.readouterr().err
+
+
 def test_what_an_option_would_mend_is_told_once(tmp_path, monkeypatch, capsys):
     """Not once for each image of a long bag."""
 
@@ -435,10 +445,14 @@ def test_a_file_that_is_no_bag(name, tmp_path, monkeypatch, capsys):
     assert "Traceback" not in said
 
 
-def test_a_bag_that_ends_too_early(tmp_path):
-    path = write_drive(tmp_path / "a.bag")
+@pytest.mark.parametrize(
+    ("name", "mend"), [("drive.bag", "rosbag reindex"), ("drive", "mcap recover")]
+)
+def test_a_bag_that_ends_too_early(name, mend, tmp_path):
+    path = write_drive(tmp_path / name)
+    path = path if path.is_file() else next(path.glob("*.mcap"))
     path.write_bytes(path.read_bytes()[:-2000])
-    with pytest.raises(ValueError, match="cannot be read as a bag"):
+    with pytest.raises(ValueError, match=f"cannot be read as a bag: it is damaged .*`{mend}`"):
         Bag(path)
 
 

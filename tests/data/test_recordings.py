@@ -276,7 +276,7 @@ def test_confidence_becomes_sigma(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".las", ".laz"])
-def test_las_clouds(tmp_path, suffix):
+def test_las_clouds(tmp_path, suffix, monkeypatch):
     xyz = np.random.default_rng(0).uniform(-5, 5, (20, 3)) + np.array([5e5, 4e6, 100])
     header = laspy.LasHeader(point_format=3, version="1.2")
     header.offsets, header.scales = xyz.min(0), np.full(3, 0.001)
@@ -287,6 +287,9 @@ def test_las_clouds(tmp_path, suffix):
     assert read_cloud(path) == pytest.approx(xyz, abs=0.001)
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(ValueError, match="cannot be read as a LAS point cloud"):
+        read_cloud(path)
+    monkeypatch.setitem(sys.modules, "laspy", None)
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "deepbasis\[las\]"'):
         read_cloud(path)
 
 
@@ -328,6 +331,30 @@ def complete(wall, tmp_path, monkeypatch, capsys):
         return capsys.readouterr().out
 
     return run
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("tum --sparse a.csv", "--sparse is for images; tum has its own points"),
+        ("tum --poses a.txt --sequence --intrinsics camera.txt", "--poses is for images"),
+        ("tum --image /camera", "--image is a topic of a bag; tum is none"),
+        ("nerf --extrinsics pose.txt", "--extrinsics is of a cloud; nerf needs none"),
+        ("nerf --intrinsics camera.txt", "--intrinsics cannot replace the camera of nerf"),
+        ("images --points /velodyne", "--points is a topic of a bag; images is none"),
+        ("images --sparse sparse --confidence a.png", "does not go with --sparse sparse"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(wall, tmp_path, complete, capsys, words, said):
+    write_tum(tmp_path / "tum", wall)
+    write_transforms(tmp_path / "nerf", wall, depth=True)
+    write_colmap(tmp_path / "sparse", wall, binary=False)
+    wall.save_images(tmp_path / "images", ["000", "001"])
+    (tmp_path / "camera.txt").write_text(f"{FX} {FY} {CX} {CY}")
+    np.savetxt(tmp_path / "pose.txt", np.eye(4))
+    with pytest.raises(SystemExit, match="2"):
+        complete(words)
+    assert said in capsys.readouterr().err
 
 
 def test_the_command_reads_them_all(wall, tmp_path, complete):

@@ -8,6 +8,7 @@ is too long.
 
 import json
 import random
+import re
 import signal
 import struct
 import time
@@ -18,14 +19,19 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
+import av
 import laspy
 import numpy as np
 import pye57
 import torch
 from PIL import Image
+from pyarrow import Table, parquet
+from scipy.io import savemat
 
 from deepbasis import BasisFit, baselines, fit, latent, metrics, patterns
 from deepbasis import points as points_module
+from deepbasis.commands.complete import manifest
+from deepbasis.conformal import ConformalTable
 from deepbasis.data import (
     bags,
     clouds,
@@ -34,10 +40,13 @@ from deepbasis.data import (
     folder,
     formats,
     images,
+    kitti,
     messages,
     nerfstudio,
+    nyu,
     slam,
     trajectories,
+    video,
 )  # fmt: skip
 from deepbasis.model import Completer, load
 from deepbasis.nets import MobileNetV2, load_encoder_weights
@@ -354,6 +363,19 @@ def write_seeds(folder_path: Path) -> dict[str, Callable[[Path], object]]:
     np.save(folder_path / "rows.npy", xyz)
     torch.save({"features.0.0.weight": torch.zeros(32, 3, 3, 3)}, folder_path / "encoder.pth")
     make_model().save(folder_path / "model.safetensors")
+    scores = draw.exponential(size=400)
+    table = ConformalTable.learn(scores, draw.uniform(0, 20, 400), np.arange(400) // 20)
+    table.save(folder_path / "table.json")
+    frames = [{"image": f"rgb/{i}.png", "name": f"frame {i}", "sparse": None} for i in range(5)]
+    (folder_path / "frames.jsonl").write_text("\n".join(map(json.dumps, frames)))
+    parquet.write_table(Table.from_pylist(frames), folder_path / "frames.parquet")
+    calibration = "calib_time: 09-Jan-2012\nP_rect_02: 7.2e+02 0 6e+02 4.4e+01 0 7.2e+02 1.7e+02 "
+    (folder_path / "calib.txt").write_text(f"{calibration}2.1e-01 0 0 1 2.7e-03\n")
+    (folder_path / "split.json").write_text(json.dumps({"train": [1, 2, 3], "test": [4]}))
+    numbers = {"trainNdxs": np.arange(1, 9)[:, None], "testNdxs": np.arange(9, 12)[:, None]}
+    savemat(folder_path / "splits.mat", numbers)
+    for name, codec in (("film.mp4", "mpeg4"), ("film.avi", "mjpeg"), ("film.mkv", "mpeg4")):
+        write_video(folder_path / name, codec, draw)
 
     return {
         "photo.png": images.read_image,
@@ -376,14 +398,107 @@ def write_seeds(folder_path: Path) -> dict[str, Callable[[Path], object]]:
         "rows.npy": lambda path: Points.from_rows(to_numbers(formats.load_array(path), "it")),
         "encoder.pth": lambda path: load_encoder_weights(MobileNetV2(), path),
         "model.safetensors": lambda path: load(path),
-    }
+        "table.json": use_table,
+        "calib.txt": lambda path: finite(kitti.read_calibration(path, "image_02")),
+        "frames.jsonl": lambda path: check(manifest.read_manifest(path), "no frame"),
+        "frames.parquet": lambda path: check(manifest.read_manifest(path), "no frame"),
+        "split.json": nyu._read_split,
+        "splits.mat": read_official_split,
+    } | dict.fromkeys(("film.mp4", "film.avi", "film.mkv"), read_video)
+
+
+def read_official_split(path: Path) -> None:
+    """It is found beside the data, by its name."""
+    folder_path = path.parent / "official"
+    folder_path.mkdir(exist_ok=True)
+    (folder_path / "splits.mat").write_bytes(path.read_bytes())
+    nyu._official_split(folder_path / "nyu.mat")
+
+
+def write_video(path: Path, codec: str, draw: np.random.Generator) -> None:
+    """Three small frames."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=10)
+        stream.height, stream.width = 32, 48
+        stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+        for _ in range(3):
+            image = draw.integers(256, size=(32, 48, 3), dtype=np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(stream.encode())
+
+
+def read_video(path: Path) -> None:
+    """All frames that it claims, up to ten."""
+    film = video.Video(path)
+    for index in range(min(video.count_frames(path), 10)):
+        check(film.read(index).dtype == np.uint8, "not an image")
+
+
+def use_table(path: Path) -> None:
+    """Intervals of a conformal table."""
+    table = ConformalTable.load(path)
+    own, distance = np.linspace(0.01, 1, 50), np.linspace(0, 100, 50)
+    for level in (0.5, 0.9):
+        half = table.half_width(own, own, distance, level)
+        finite(half)
+        check((half >= 0).all(), "a width is negative")
 
 
 WORDS = [b"0", b"-1", b"99999999999999999999", b"nan", b"inf", b"1e999", b"[[[[", b"{", b"\x00",
          b"\xff\xfe", b"\n", b" ", b"," , b"COUNT 2000000000", b"list", b"[" * 3000]  # fmt: skip
 
 
+ODD_VALUES = [None, True, 0, -1, 1e999, -1e999, float("nan"), 1e300, 10**30, "", "x" * 300, "1", [],
+              {}, [[]], [1, 2, 3], {"a": 1}]  # fmt: skip
+ODD_BYTES = [
+    *(struct.pack("<i", x) for x in (0, -1, 1, 2**31 - 1, -(2**31), 1000)),
+    *(struct.pack("<f", x) for x in (np.nan, np.inf, -1.0, 1e30)),
+    *(struct.pack("<d", x) for x in (np.nan, np.inf, -1.0, 1e300)), struct.pack("<q", 2**62),
+]  # fmt: skip
+
+
 def damage(rng: random.Random, content: bytes) -> bytes:
+    """Change a file: what it says, or its bytes at random."""
+    how = rng.random()
+    if how < 0.25 and (changed := change_json(rng, content)) is not None:
+        return changed
+    if how < 0.4 and content:
+        return change_number(rng, content)
+    return break_bytes(rng, content)
+
+
+def change_json(rng: random.Random, content: bytes) -> bytes | None:
+    """Replace or remove one value somewhere in a JSON file; None if it is none."""
+    try:
+        tree = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    node, places = tree, []
+    while isinstance(node, dict | list) and node:
+        key = rng.choice(list(node) if isinstance(node, dict) else range(len(node)))
+        places.append((node, key))
+        node = node[key]
+    if not places:
+        return None
+    node, key = rng.choice(places)
+    if rng.random() < 0.2:
+        del node[key]
+    else:
+        node[key] = rng.choice(ODD_VALUES)
+    return json.dumps(tree).encode()
+
+
+def change_number(rng: random.Random, content: bytes) -> bytes:
+    """Replace one number, written in digits or in bytes."""
+    numbers = list(re.finditer(rb"-?\d+(\.\d+)?", content[:20000]))
+    if numbers and rng.random() < 0.5:
+        start, end = rng.choice(numbers).span()
+        return content[:start] + rng.choice([*WORDS, b"1", b"-0.5", b"1e30"]) + content[end:]
+    place, odd = rng.randrange(len(content)), rng.choice(ODD_BYTES)
+    return content[:place] + odd + content[place + len(odd) :]
+
+
+def break_bytes(rng: random.Random, content: bytes) -> bytes:
     """A few random changes, most of them near the beginning, where headers are."""
     data = bytearray(content)
     for _ in range(rng.choice([1, 1, 2, 5, 20])):
@@ -529,10 +644,12 @@ class Files:
         self.readers = write_seeds(folder_path) | write_recordings(folder_path)
         self.contents = {name: (folder_path / name).read_bytes() for name in self.readers}
 
-    def case(self, rng: random.Random) -> Callable[[], object]:
-        """One damaged file."""
-        names = [name for name in self.readers if name != "model.safetensors"]
-        name = "model.safetensors" if rng.random() < 0.02 else rng.choice(names)
+    def case(self, rng: random.Random, names: Sequence[str] | None = None) -> Callable[[], object]:
+        """One damaged file, of some kinds or of all."""
+        if names is None:
+            names = [name for name in self.readers if name != "model.safetensors"]
+            names = ["model.safetensors"] if rng.random() < 0.02 else names
+        name = rng.choice(names)
         path = self.folder / f"damaged-{name}"
         content = self.contents[name]
         if name == "model.safetensors":

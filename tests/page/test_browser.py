@@ -16,6 +16,7 @@ pytest.importorskip("playwright", reason="the tests in a browser need Playwright
 import deepbasis
 from deepbasis.data.packaged import packaged
 from page.browser import CHROMIUM, PATIENCE, Server, chromium, click, place, wait_ready, wait_until
+from waiting import LIMIT
 
 pytestmark = [
     pytest.mark.slow,
@@ -565,10 +566,11 @@ def test_a_click_is_answered_in_a_quarter_of_a_whole_completion(page):
         f"click: median {np.median(clicks):.0f} ms, p95 {np.quantile(clicks, 0.95):.0f} ms; "
         f"whole completion: median {np.median(wholes):.0f} ms; ratio {ratio:.3f}"
     )
-    assert ratio <= 0.25
+    # Of the medians: the slowest of 100 clicks tells of whatever else the machine does.
+    assert np.median(clicks) / np.median(wholes) <= 0.25
 
 
-def test_eight_browsers_click_for_a_minute(browser, tmp_path):
+def test_eight_browsers_click_at_once(browser, tmp_path):
     server = Server(tmp_path)
     contexts = [browser.new_context(viewport={"width": 900, "height": 700}) for _ in range(8)]
     pages = [open_page(context, server) for context in contexts]
@@ -591,16 +593,16 @@ def test_eight_browsers_click_for_a_minute(browser, tmp_path):
                 deepbasis.clicks++;
             }, 50);
         }""")
-    memory, start = [], time.monotonic()
-    while time.monotonic() - start < 60:
-        time.sleep(1)
-        pages[0].evaluate("0")  # keeps the browser's events going
+    memory, clicks, end = [], [0], time.monotonic() + LIMIT
+    while min(clicks) < 40:
+        pages[0].wait_for_timeout(500)  # keeps the browser's events going
+        clicks = [page.evaluate("deepbasis.clicks") for page in pages]
         memory.append(server.memory)
-    clicks = [page.evaluate("deepbasis.clicks") for page in pages]
+        assert time.monotonic() < end, f"after {LIMIT} s there were {clicks} clicks"
     assert all(page.evaluate("deepbasis.failed") == [] for page in pages)
     assert all(page.evaluate("document.body.dataset.connected") == "yes" for page in pages)
-    assert min(clicks) > 5
-    early, late = np.median(memory[10:25]), np.median(memory[-15:])
+    quarter = len(memory) // 4
+    early, late = np.median(memory[quarter : 2 * quarter]), np.median(memory[-quarter:])
     print(f"clicks {clicks}; memory {early:.0f} MB, at the end {late:.0f} MB")
     assert late < 1.1 * early
     for context in contexts:

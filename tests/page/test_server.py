@@ -288,7 +288,10 @@ WRONG_REQUESTS = [
     ({"do": "complete", "points": [[1, 2, float("nan")]]}, "no table 'points'"),
     ({"do": "complete", "points": [[10, 10, -1]]}, "negative"),
     ({"do": "complete", "points": [[1, 1, 1]] * 60_000}, "60000 points are more than"),
+    ({"do": "complete", "points": [[1, 2, 10**400]]}, "no table 'points'"),
     ({"do": "closer", "metres": "near"}, "no number 'metres'"),
+    ({"do": "closer", "metres": 10**400}, "no number 'metres'"),
+    ({"do": "distance", "ends": [[5, 5], [6, 6], [7, 7]]}, "a distance has two ends, not 3"),
     ({"do": "closer", "metres": -1}, "pass a positive number of metres"),
     ({"do": "distance", "ends": [[5, 5], [5, 5]]}, "pass two pixels"),
     ({"do": "distance", "ends": [[5, 5], [5000, 5]]}, "outside the image"),
@@ -452,6 +455,7 @@ def test_the_page_loads_nothing_from_elsewhere():
     [
         ("../../etc/cron.d/x.csv", "x.csv"), ("..\\..\\x.csv", "x.csv"), ("..", "file"),
         (".bashrc", "bashrc"), ("a" * 300 + ".png", "a" * 70 + ".png"), ("", "file"),
+        ("Ж" * 300 + ".png", "Ж" * 35 + ".png"),
         ("a\0b\n;rm -rf.csv", "a_b__rm -rf.csv"), ("Foto (1).JPG", "Foto (1).JPG"),
     ],
 )  # fmt: skip

@@ -6,6 +6,7 @@ distortion become those of a pinhole camera with the same matrix; so do their de
 are moved to the camera by the static transforms of the bag.
 """
 
+import bz2
 import shutil
 import struct
 import threading
@@ -13,7 +14,9 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +26,7 @@ from torch import Tensor
 from deepbasis.data.clouds import to_xyz
 from deepbasis.data.extras import need
 from deepbasis.data.lens import Lens
-from deepbasis.data.limits import MissingOption, reading
+from deepbasis.data.limits import MissingOption, reading, unpack
 from deepbasis.data.messages import (
     cloud_fields,
     image_fields,
@@ -43,8 +46,27 @@ PICTURES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
 CLOUDS = tuple(f"sensor_msgs/msg/{name}" for name in ("PointCloud2", "LaserScan", "Range"))
 FOR_POINTS = (*CLOUDS, *PICTURES)
 INFO = "sensor_msgs/msg/CameraInfo"
+# Programs that mend a bag whose end is missing.
+MENDED = {".bag": "rosbag reindex", ".mcap": "mcap recover"}
 # Topics that a message lists.
 LISTED = 12
+
+
+def _limit_unpacking() -> None:
+    """Let rosbags unpack compressed chunks and messages up to our limit; it has none itself."""
+    lz4 = need("lz4.frame", "ros", "reading bags").LZ4FrameDecompressor
+    first = need("rosbags.rosbag1.reader", "ros", "reading bags")
+    mcap = need("rosbags.rosbag2.storage_mcap", "ros", "reading bags")
+    second = need("rosbags.rosbag2.reader", "ros", "reading bags")
+    zstd = mcap.zstd.ZstdDecompressor
+    first.decompressors |= {
+        "bz2": partial(unpack, bz2.BZ2Decompressor), "lz4": partial(unpack, lz4),
+    }  # fmt: skip
+    mcap.DECOMPRESSORS |= {
+        "lz4": lambda content, _: unpack(lz4, content),
+        "zstd": lambda content, _: unpack(zstd, content),
+    }
+    second.zstd = SimpleNamespace(open=mcap.zstd.open, decompress=partial(unpack, zstd))
 
 
 @contextmanager
@@ -56,6 +78,15 @@ def _reading(path: Path) -> Iterator[None]:
         except ValueError as error:
             kind = MissingOption if isinstance(error, MissingOption) else ValueError
             raise kind(f"{path}: {error}") from error
+        except Exception as error:
+            mend = MENDED.get(path.suffix.lower())
+            if mend is None or not type(error).__module__.startswith("rosbags"):
+                raise
+            reason = " ".join(str(error).split())
+            raise ValueError(
+                f"it is damaged ({reason}); copy it again or, if recording was interrupted, mend "
+                f"it with `{mend}`"
+            ) from error
 
 
 def is_bag(path: Path) -> bool:
@@ -190,6 +221,7 @@ class Bag:
             high = need("rosbags.highlevel", "ros", "reading bags")
             types = need("rosbags.typesys", "ros", "reading bags")
             usual = types.get_typestore(types.Stores.ROS2_HUMBLE)
+            _limit_unpacking()
             reader = high.AnyReader([self.path], default_typestore=usual)
             reader.open()
             self._open.append(reader)

@@ -19,6 +19,8 @@ from deepbasis.shapes import Float
 # Smallest noise of a point, relative to 1 / beta: above the rounding of float32 correlations, so
 # that their matrix can be factored even if points coincide.
 LEAST_NOISE = 1e-5
+# Smallest conditional variance that is divided by; at least the square of the rounding of float64.
+SMALLEST = 1e-10
 # The rough part of a kernel has a length shorter by this factor.
 ROUGHER = 4.0
 
@@ -137,3 +139,31 @@ def condition(
     whitener = torch.linalg.solve_triangular(chol, eye, upper=False).to(at.dtype)
     u = whitener @ kernel.correlation(near, at)
     return u.mT @ whitener, (1 - u.square().sum(-2)).clamp(min=0)
+
+
+def condition_each(
+    kernel: Kernel,
+    at: Float[Tensor, "q f"],
+    near: Float[Tensor, "q k f"],
+    noise: Float[Tensor, "q k"],
+) -> tuple[Float[Tensor, "q k"], Float[Tensor, "q"]]:
+    """`condition` of single places, each with its own neighbours. Not differentiable.
+
+    All matrices are factored side by side, a column at a time: for small ones, several times as
+    fast as one by one. The place itself is the last row of each, so that the last row of the factor
+    is L^-1 k, and the square of its last number 1 - k' K^-1 k.
+    """
+    q, k, _ = near.shape
+    both = torch.cat([near, at[:, None]], 1).permute(2, 1, 0).contiguous()
+    low = torch.empty(k + 1, k + 1, q, dtype=torch.float64, device=at.device)
+    for j in range(k + 1):
+        distance = (both[:, j:] - both[:, j : j + 1]).square_().sum(0).sqrt_()
+        column = kernel.at_distance(distance).double()
+        if j < k:
+            column[0] += noise[:, j]
+        column -= (low[j:, :j] * low[j, :j]).sum(1)
+        low[j:, j] = column / column[0].clamp(min=SMALLEST).sqrt()
+    b = low[k, :k].clone()
+    for j in reversed(range(k)):
+        b[j] = (b[j] - (low[j + 1 : k, j] * b[j + 1 :]).sum(0)) / low[j, j]
+    return b.mT, low[k, k].square()

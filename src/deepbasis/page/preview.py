@@ -35,7 +35,9 @@ class ThinnedPyramid(Pyramid):
         self.batch = full.batch
         columns = [scale[..., ::step] for scale in full.scales]
         self.scales = [
-            (scale[:, :, ::step] if taps is None else scale).contiguous()
+            (scale[:, :, ::step] if taps is None else scale).contiguous(
+                memory_format=torch.channels_last
+            )
             for scale, taps in zip(columns, full.taps, strict=True)
         ]
         self.taps = [

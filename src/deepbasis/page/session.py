@@ -306,7 +306,7 @@ class Session:
             torch.from_numpy(picture.truth)[None],
             torch.from_numpy(picture.image).permute(2, 0, 1),
             self._camera,
-            torch.Generator().manual_seed(int(request.number("seed"))),
+            torch.Generator().manual_seed(int(request.number("seed")) % 2**63),
         )
         yield {"rows": Points.from_map(drawn[0].numpy()).rows.tolist()}, {}
 
@@ -334,8 +334,10 @@ class Session:
 
     def _distance(self, request: Request) -> Iterator[tuple[dict[str, Any], Any]]:
         """Distance between two pixels."""
-        a, b = request.rows("ends", (2,))
-        found = self._answer.distance(a, b, self._camera.numpy(), level=LEVEL)
+        ends = request.rows("ends", (2,))
+        if len(ends) != 2:
+            raise ValueError(f"a distance has two ends, not {len(ends)}")
+        found = self._answer.distance(ends[0], ends[1], self._camera.numpy(), level=LEVEL)
         yield {"distance": found._asdict()}, {}
 
     def _region(self, request: Request) -> Iterator[tuple[dict[str, Any], Any]]:

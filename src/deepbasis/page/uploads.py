@@ -114,8 +114,13 @@ def harmless(name: str) -> str:
     stem, dot, suffix = clean.rpartition(".")
     if not dot:
         stem, suffix = clean, ""
-    short = (stem or "file")[: LONGEST_NAME - 10]
-    return f"{short}.{suffix[:9]}" if suffix else short
+    short = _cut(stem or "file", LONGEST_NAME - 10)
+    return f"{short}.{_cut(suffix, 9)}" if suffix else short
+
+
+def _cut(text: str, most: int) -> str:
+    """The beginning of a text: file systems count the bytes of a name."""
+    return text.encode()[:most].decode(errors="ignore")
 
 
 def in_words_of_the_page(text: str, place: str) -> str:

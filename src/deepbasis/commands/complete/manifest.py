@@ -17,12 +17,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from deepbasis.arguments import show as tell
 from deepbasis.commands.complete import MANIFESTS, Complete
 from deepbasis.commands.complete.inputs import Frame, find_frames
 from deepbasis.commands.complete.storage import address, open_file, show, to_path
 from deepbasis.data.extras import need
-from deepbasis.data.limits import reading
+from deepbasis.data.limits import check_count, reading
 
+# Of a frame; those of its results have a few letters more, and file systems allow 255 bytes.
+LONGEST_NAME = 200
 FILES = ("image", "sparse", "intrinsics", "ground_truth", "confidence")
 COLUMNS = ("name", *FILES)
 # Options that name files, in place of which a manifest has columns.
@@ -67,7 +70,9 @@ def read_manifest(path: Path) -> list[Frame]:
 def _read_parquet(path: Path) -> Iterable[dict[str, Any]]:
     parquet = need("pyarrow.parquet", "ray", f"reading {show(path)}")
     with open_file(path) as file, reading(to_path(show(path)), "a Parquet table"):
-        table = parquet.read_table(file)
+        table = parquet.ParquetFile(file)
+        check_count(table.metadata.num_rows, path, "rows")
+        table = table.read()
     for batch in table.to_batches():
         yield from batch.to_pylist()
 
@@ -91,17 +96,20 @@ def _to_frame(row: Any, folder: Path) -> Frame:
         raise ValueError("it is not an object with a value for each column")
     if unknown := sorted(row.keys() - set(COLUMNS)):
         raise ValueError(
-            f"there is no column {unknown[0]!r} in a manifest; its columns are {', '.join(COLUMNS)}"
+            f"there is no column {tell(unknown[0])} in a manifest; its columns are "
+            f"{', '.join(COLUMNS)}"
         )
     for column, value in row.items():
         if value is not None and not isinstance(value, str):
-            raise ValueError(f"{column} is {value!r}, not a text")
+            raise ValueError(f"{column} is {tell(value)}, not a text")
     files = {column: _find(row[column], folder) for column in FILES if row.get(column)}
     if "image" not in files:
         raise ValueError("it names no image (column `image`)")
     name = row.get("name") or files["image"].stem
-    if "/" in name or "\\" in name or name.startswith("."):
-        raise ValueError(f"the name {name!r} is not that of a file; leave out folders")
+    if "/" in name or "\\" in name or name.startswith(".") or not name.isprintable():
+        raise ValueError(f"the name {tell(name)} is not that of a file; leave out folders")
+    if len(name.encode()) > LONGEST_NAME:
+        raise ValueError(f"the name {tell(name)} is longer than {LONGEST_NAME} bytes")
     return Frame(
         name,
         files["image"],

@@ -7,6 +7,8 @@ import logging
 import os
 import pickle
 import platform
+import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,8 @@ STORE = 200 * 2**20
 # Bytes that a result is expected to take. With Ray's own estimate, it would wait for more memory.
 BLOCK = 2**20
 LOCAL = "local"
+# Seconds after which nobody listens at an address.
+CONNECT = 20.0
 
 
 def complete_on_ray(tasks: list[Task], settings: Complete) -> Iterator[GroupReport]:
@@ -75,8 +79,12 @@ def start(settings: Complete) -> None:
         )  # fmt: skip
         return
     try:
+        if found := re.fullmatch(
+            r"([^/]+):(\d+)", settings.ray or ""
+        ):  # else Ray waits for minutes
+            socket.create_connection((found[1], int(found[2])), CONNECT).close()
         ray.init(address=settings.ray, **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"--ray {settings.ray}: there is no Ray to join ({reason})") from error
 
