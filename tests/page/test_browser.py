@@ -570,8 +570,9 @@ def test_a_click_is_answered_in_a_quarter_of_a_whole_completion(page):
     assert np.median(clicks) / np.median(wholes) <= 0.25
 
 
-def test_eight_browsers_click_at_once(browser, tmp_path):
+def test_eight_browsers_click_at_once(browser, tmp_path, request):
     server = Server(tmp_path)
+    request.addfinalizer(lambda: server.process.poll() is None and server.stop())
     contexts = [browser.new_context(viewport={"width": 900, "height": 700}) for _ in range(8)]
     pages = [open_page(context, server) for context in contexts]
     for page in pages:
