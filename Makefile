@@ -29,7 +29,7 @@ lint: $(STAMP)  ## style and types
 	$(BIN)/mypy
 
 docs: $(STAMP)  ## the documentation as a website, in site/
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(STAMP)  ## speed and memory, as ratios measured side by side
 	PYTHONPATH=tests $(BIN)/python benchmarks/core.py

@@ -66,12 +66,12 @@ for share in (0, 0.005, 0.2):
     print(f"{share:5.1%} of the pixels: mean error {error:.2f} m, 90 % interval {width:.2f} m wide")
 
 fig, axes = plt.subplots(1, 3, figsize=(12, 3), layout="constrained")
-axes[0].imshow(image[0].permute(1, 2, 0))
+axes[0].imshow(image[0].permute(1, 2, 0).numpy())
 axes[0].set_title("image")
-middle = deepbasis.latent.to_depth(found.mean)[0, 0]
+middle = deepbasis.latent.to_depth(found.mean)[0, 0].numpy()
 fig.colorbar(axes[1].imshow(middle, cmap="viridis"), ax=axes[1])
 axes[1].set_title("depth (m)")
-fig.colorbar(axes[2].imshow((high - low)[0, 0], cmap="magma"), ax=axes[2])
+fig.colorbar(axes[2].imshow((high - low)[0, 0].numpy(), cmap="magma"), ax=axes[2])
 axes[2].set_title("width of the 90 % interval (m)")
 for ax in axes:
     ax.set(xticks=[], yticks=[])
