@@ -64,6 +64,12 @@ def test_few_points_are_not_judged(n, generator):
     assert not find(x, phi, z + torch.arange(n)).any()
 
 
+def test_points_of_equal_depth_are_not_wrong(generator):
+    """Nothing is left of them, so that any difference would be improbable."""
+    x, phi, z = make_surface(generator)
+    assert not find(x, phi, torch.ones_like(z)).any()
+
+
 def test_the_variance_of_a_difference_is_that_of_the_kernel(generator):
     x, _, _ = make_surface(generator, 30)
     s, weight = torch.rand(2, 30, generator=generator).double() + 0.5

@@ -48,6 +48,8 @@ SUPPORTED = 0.5
 # A group has this many points at least, and all groups at most this share of the points. Of more
 # points than these no groups are made: it would take too long.
 FEWEST, LARGEST, MOST = 3, 0.4, 4000
+# Smallest variance of a difference.
+SMALLEST = 1e-8
 # Quantile of the absolute value of a standard normal variable: the median, and another.
 MEDIAN, LOW, AT_LOW = 0.6745, 0.35, 0.4538
 
@@ -116,12 +118,12 @@ def log_odds(
     share, residual = len(z) / len(i), change
     scale = (residual.square() / var).median() / MEDIAN**2
     for _ in range(LEAST_ABSOLUTE):
-        usual = (scale * var).clamp(min=1e-12)
+        usual = (scale * var).clamp(min=SMALLEST)
         mean = _solve(some, change, share * (1 + residual.square() / usual).rsqrt() / usual)
         residual = change - some @ mean
         scale = torch.quantile(residual.square() / var, LOW) / AT_LOW**2
     for _ in range(EM):
-        usual = (scale * var).clamp(min=1e-12)
+        usual = (scale * var).clamp(min=SMALLEST)
         same, jump = densities(residual, usual)
         right = same / (same + jump)
         # Of t with 3 degrees of freedom, as a Gaussian of variable precision.
@@ -130,7 +132,7 @@ def log_odds(
         residual = change - some @ mean
         scale = _weighted_median(residual.square() / var, right) / MEDIAN**2
     left = centred - design @ mean
-    usual = (scale * pairs.var).clamp(min=1e-12)
+    usual = (scale * pairs.var).clamp(min=SMALLEST)
     same, jump = densities(left[i] - left[j], usual)
     return (same + jump).log() + np.log(RANGE), usual.sqrt()
 
