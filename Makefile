@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: demo test test-all test-page lint bench clean
+.PHONY: demo test test-all test-page lint docs bench campaign clean
 
 demo: $(STAMP)  ## complete the built-in example and write demo.png
 	$(BIN)/deepbasis demo
@@ -28,6 +28,9 @@ lint: $(STAMP)  ## style and types
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+docs: $(STAMP)  ## the documentation as a website, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 bench: $(STAMP)  ## speed and memory, as ratios measured side by side
 	PYTHONPATH=tests $(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/scaffold.py
@@ -37,11 +40,14 @@ bench: $(STAMP)  ## speed and memory, as ratios measured side by side
 	PYTHONPATH=tests $(BIN)/python benchmarks/complete.py
 	$(BIN)/python benchmarks/train.py
 
+campaign: $(STAMP)  ## reliability in figures, for docs/reliability.md: about 30 minutes on two cores
+	$(BIN)/python benchmarks/campaign.py --out docs/reliability --scale 1
+
 clean:
 	rm -rf $(VENV)
 
-$(STAMP): pyproject.toml paper/pyproject.toml constraints.txt
+$(STAMP): pyproject.toml models/pyproject.toml paper/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing packages into $(VENV), which takes a few minutes"
-	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev]" -e paper
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev]" -e models -e paper
 	touch $@

@@ -30,7 +30,7 @@ Rows = np.ndarray
 Kind = Callable[[Rows, Rows, int, np.random.Generator], Rows]
 # A point is wrong if its depth is off by more than this.
 LARGE = 0.25
-# Validation frames of the bundled models.
+# Validation frames of the pretrained models.
 VALIDATION = 64
 
 

@@ -10,8 +10,8 @@ from matplotlib import image
 
 import deepbasis
 from deepbasis.cli import COMMANDS, main
-from deepbasis.commands.models import BUNDLED
-from deepbasis.model import WEIGHTS, load
+from deepbasis.model import load
+from deepbasis.pretrained import PRETRAINED
 
 
 def run(monkeypatch, *arguments: str) -> int:
@@ -187,14 +187,13 @@ def test_a_picture_that_cannot_be_written_leaves_nothing_behind(monkeypatch, cap
     assert not list(tmp_path.iterdir())
 
 
-def test_bundled_models_come_first_and_agree_with_their_cards(monkeypatch, capsys):
+def test_pretrained_models_come_first_and_agree_with_their_cards(monkeypatch, capsys):
     assert run(monkeypatch, "models", "--size", "32", "32") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [one.name for one in BUNDLED] == [line.split()[0] for line in lines[1:4]]
-    assert {one.name for one in BUNDLED} == {path.stem for path in WEIGHTS.glob("*.safetensors")}
-    for one, line in zip(BUNDLED, lines[1:4], strict=True):
-        card = " ".join((WEIGHTS / f"{one.name}.md").read_text().split())
-        megabytes = (WEIGHTS / f"{one.name}.safetensors").stat().st_size / 1e6
+    assert [one.name for one in PRETRAINED] == [line.split()[0] for line in lines[1:4]]
+    for one, line in zip(PRETRAINED, lines[1:4], strict=True):
+        card = " ".join(one.file.with_suffix(".md").read_text().split())
+        megabytes = one.file.stat().st_size / 1e6
         for cell in (one.purpose, one.data, f"{megabytes:.0f} MB", one.mae, one.terms):
             assert cell in line
         row = rf"\| 500 \| `{one.name}`(, correlated)? \| {one.mae.split()[0]} \|"

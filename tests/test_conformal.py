@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conformal intervals: the guarantee, simulated; what is pooled; what is refused."""
 
+import errno
 import json
 import math
 
@@ -121,14 +122,33 @@ def test_a_table_reads_back_and_a_damaged_one_is_named(tmp_path):
     content = json.loads(file.read_text())
     damaged = [{}, [], content | {"format": 2}, content | {"factors": content["factors"][1:]}]
     damaged += [content | {"distances": [None] * len(table.distances)}, content | {"reach": "x"}]
+    damaged += [content | {"groups": 0}, content | {"reach": -1}]
+    damaged += [content | {"groups": math.inf}, content | {"scores": content["scores"][1:]}]
+    damaged += [content | {"distances": [-math.inf], "factors": content["factors"][:1]}]
     for one in damaged:
         file.write_text(json.dumps(one))
         with pytest.raises(ValueError, match=r"camera.json is not a conformal table"):
             ConformalTable.load(file)
     with pytest.raises(ValueError, match=r"cannot read .*nothing.json"):
         ConformalTable.load(tmp_path / "nothing.json")
-    with pytest.raises(ValueError, match="cannot write"):
+    with pytest.raises(OSError, match="there is no folder"):
         table.save(tmp_path / "no" / "camera.json")
+
+
+def test_a_table_that_cannot_be_written_whole_leaves_the_old_one(tmp_path, monkeypatch):
+    rng = np.random.default_rng(3)
+    table = ConformalTable.learn(rng.exponential(size=200), rng.uniform(0, 40, 200))
+    file = tmp_path / "camera.json"
+    file.write_text("the old one")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match=r"cannot write .*camera\.json \(No space left on device\)"):
+        table.save(file)
+    assert file.read_text() == "the old one"
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_a_level_between_two_columns_is_rounded_up():

@@ -2,17 +2,13 @@
 """Whole-map uncertainty against the dense Gaussian process of a small image and closed forms."""
 
 import re
-import runpy
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
-import matplotlib.pyplot
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from PIL import Image
 from scipy import stats
 
 import deepbasis
@@ -340,18 +336,3 @@ def test_without_a_fit_there_is_no_joint_distribution():
     flat = np.zeros(SIZE, dtype=np.float32)
     with pytest.raises(ValueError, match="this completion has no fit"):
         Completion(flat, flat + 1, np.zeros((0, 3)), {}).sample(1)
-
-
-EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("script", EXAMPLES, ids=lambda script: script.stem)
-def test_every_example_prints_an_answer_and_writes_a_picture(script, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", [str(script), str(tmp_path / "picture.png")])
-    with matplotlib.rc_context({"backend": "Agg", "figure.max_open_warning": 0}):
-        runpy.run_path(str(script), run_name="__main__")
-        matplotlib.pyplot.close("all")
-    assert capsys.readouterr().out.count("\n") >= 2
-    with Image.open(tmp_path / "picture.png") as picture:
-        assert picture.size[0] > 500

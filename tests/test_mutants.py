@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SRC, PAPER = ROOT / "src" / "deepbasis", ROOT / "paper" / "src"
+SRC, PAPER, MODELS = ROOT / "src" / "deepbasis", ROOT / "paper" / "src", ROOT / "models" / "src"
 
 # file, what stands there, what is put in its place, tests that have to fail
 MUTANTS = [
+    ("commands/complete/archive.py", 'keys.get(row["name"]) == row["made_from"]', 'row["name"] in keys', "commands/test_archive.py"),
+    ("commands/complete/archive.py", "starts = range(0, len(frames), size)", "starts = range(0, len(frames), size + 1)", "commands/test_archive.py"),
     ("fit/linear.py", "- precision.log().sum(-1)", "+ precision.log().sum(-1)", "fit/test_evidence.py"),
     ("fit/linear.py", "precision.rsqrt()", "precision.sqrt()", "fit/test_evidence.py"),
     ("fit/linear.py", "return mean, model_var, (1 / self.beta", "return mean, model_var, (0 / self.beta", "fit/test_evidence.py"),
@@ -36,8 +38,10 @@ MUTANTS = [
     ("fit/kernel.py", "(1 + math.sqrt(3) * distance)", "(1 + distance)", "fit/test_correlated.py::test_with_all_points_as_neighbours_it_is_universal_kriging"),
     ("fit/kernel.py", "self.colour / self.length", "self.length / self.colour", "fit/test_correlated.py::test_with_all_points_as_neighbours_it_is_universal_kriging"),
     ("fit/kernel.py", "return u.mT @ whitener", "return (whitener.mT @ whitener @ u).mT", "fit/test_correlated.py::test_with_all_points_as_neighbours_it_is_universal_kriging"),
+    ("fit/neighbours.py", "(~there).to(torch.uint8)", "there.to(torch.uint8)", "fit/test_correlated.py::test_others_are_searched_once_for_all_choices"),
+    ("layer/pyramid.py", "own.copy_(constant", "own.copy_(0 * constant", "layer/test_pyramid.py"),
     ("fit/correlated.py", "-0.5 * torch.where", "0.5 * torch.where", "fit/test_correlated.py::test_with_all_points_as_neighbours_it_is_universal_kriging"),
-    ("fit/correlated.py", "b, left + self.kernel.nugget)", "b, left)", "fit/test_correlated.py::test_with_all_points_as_neighbours_it_is_universal_kriging"),
+    ("fit/correlated.py", "b, left + self.kernel.nugget, s)", "b, left, s)", "fit/test_correlated.py::test_with_all_points_as_neighbours_it_is_universal_kriging"),
     ("fit/correlated.py", "ratios[-1].sqrt()", "ratios[-1]", "fit/test_correlated.py::test_with_all_points_as_neighbours_it_is_universal_kriging"),
     ("fit/correlated.py", "p=torch.inf", "p=1.0", "fit/test_correlated.py::test_a_measured_pixel_has_its_measurement_among_its_neighbours"),
     ("fit/neighbours.py", "near < np.arange(start, stop)[:, None]", "near != np.arange(start, stop)[:, None]", "fit/test_correlated.py::test_with_all_points_as_neighbours_it_is_universal_kriging"),
@@ -50,7 +54,7 @@ MUTANTS = [
     ("latent.py", "ratio = torch.lerp(one, other, across - left)", "ratio = (one + 0 * other)", "test_latent.py"),
     ("baselines.py", "(2 * spread)", "(4 * spread)", "test_baselines.py"),
     ("baselines.py", "variance_ratio / post.beta", "variance_ratio * post.beta", "test_baselines.py"),
-    ("latent.py", "-math.log1p(-_checked(level))", "-math.log1p(-level / 2)", "test_latent.py"),
+    ("latent.py", "-math.log1p(-check_level(level))", "-math.log1p(-level / 2)", "test_latent.py"),
     ("latent.py", "width**share", "width + 0 * share", "test_latent.py"),
     ("latent.py", "(dof + 1) / 2 * torch.log1p", "dof / 2 * torch.log1p", "test_latent.py"),
     ("latent.py", "self.noise_share[where])", "self.noise_share.flatten()[: where.sum()])", "metrics/test_uncertainty.py"),
@@ -59,7 +63,7 @@ MUTANTS = [
     ("fit/kernel_search.py", "var.log().mean() / 2)", "var.log().mean())", "fit/test_correlated.py::test_learning_from_pixels_finds_what_predicts_them"),
     ("latent.py", "& (depth_m < LARGEST_DEPTH)", "", "test_latent.py"),
     ("layer/pyramid.py", "- 0.5).clamp(0, last)", ").clamp(0, last)", "layer/test_pyramid.py"),
-    ("layer/pyramid.py", "return values.lerp(beside, right[:, None].to(scale.dtype))", "return beside.lerp(values, right[:, None].to(scale.dtype))", "layer/test_pyramid.py"),
+    ("layer/pyramid.py", "return values.lerp(beside, right[..., None].to(scale.dtype))", "return beside.lerp(values, right[..., None].to(scale.dtype))", "layer/test_pyramid.py"),
     ("layer/pyramid.py", "total + _read_rows(part, taps, 0, self.size[0])", "total - _read_rows(part, taps, 0, self.size[0])", "layer/test_pyramid.py"),
     ("points.py", "[image]\n        shape", "[image] * 0\n        shape", "layer/test_basis_fit.py"),
     ("layer/calibration_table.py", "return Prediction(mean, model * model_var, noise * noise_var)", "return Prediction(mean, model * model_var, noise_var)", "layer/test_errors.py"),
@@ -77,7 +81,7 @@ MUTANTS = [
     ("fit/outliers.py", "model_var[0] * ratio, ratio", "model_var[0], ratio", "fit/test_outliers.py"),
     ("fit/outliers.py", "torch.where(used, rest, 1)", "rest", "fit/test_outliers.py"),
     ("fit/wrong_points.py", "return suspect & ~(unlikely & (count >= LEAST_CLUSTER))", "return suspect", "fit/test_wrong_points.py"),
-    ("fit/wrong_points.py", "wrong_by(right + EDGE / (2 * AGREE) * company, pi)", "wrong_by(right, pi)", "fit/test_wrong_points.py"),
+    ("fit/wrong_points.py", "wrong_by(right + beside, pi)", "wrong_by(right, pi)", "fit/test_wrong_points.py"),
     ("fit/wrong_points.py", "wrong, 0)", "wrong, wrong)", "fit/test_wrong_points.py"),
     ("layer/basis_fit.py", "recalibrate(self.fit_details(kept", "(lambda fitted, _: fitted)(self.fit_details(observed", "test_result.py"),
     ("points.py", "usual / (usual + square)", "usual / (usual + square.sqrt())", "test_points.py"),
@@ -142,7 +146,7 @@ def run_tests(source: Path, tests: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", ROOT / "tests" / tests],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": f"{source}{os.pathsep}{PAPER}"},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (source, PAPER, MODELS)))},
         capture_output=True,
         text=True,
         check=False,

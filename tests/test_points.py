@@ -7,9 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from deepbasis.patterns import _rays
-from deepbasis.points import Points, project, range_to_depth, remove_occluded, to_points
+from deepbasis.points import (
+    COVERED,
+    Points,
+    _reach,
+    local_maximum,
+    project,
+    range_to_depth,
+    remove_occluded,
+    to_points,
+)
 from refusals import refusals
 
 SIZE = (240, 320)
@@ -417,3 +427,27 @@ def test_a_camera_needs_finite_positive_focal_lengths(bad):
         Points.from_cloud(torch.ones(3, 3), camera, None, SIZE)
     with pytest.raises(ValueError, match="the camera's intrinsics are"):
         range_to_depth(torch.ones(1, 4, 5), camera)
+
+
+def test_occlusion_on_a_large_image_takes_no_time_for_far_points():
+    """A window of a thousand pixels once took a thousand times that of one pixel."""
+    far = Points.from_rows(np.array([[0, 0, 2.0], [2999, 1999, 3.0]]))
+    assert len(remove_occluded(far, (2000, 3000))) == 2
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 60])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_reach_is_that_of_growing_windows(count, seed):
+    rng = np.random.default_rng(seed)
+    known = torch.zeros(1, 17, 23, dtype=torch.bool)
+    known.view(-1)[rng.choice(17 * 23, count, replace=False)] = True
+    _, row, column = known.nonzero(as_tuple=True)
+    box = known[:, row.min() : row.max() + 1, column.min() : column.max() + 1].float()
+    radius = 0
+    while F.max_pool2d(box, 2 * radius + 1, 1, radius).mean() < COVERED:
+        radius += 1
+    assert _reach(known) == radius + 1
+    values = torch.from_numpy(rng.normal(size=(1, 17, 23)))
+    for radius in (0, 1, 3, 30):
+        plain = F.max_pool2d(F.pad(values, [radius] * 4, value=-torch.inf), 2 * radius + 1, 1)
+        assert torch.equal(local_maximum(values, radius), plain)

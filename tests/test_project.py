@@ -22,10 +22,10 @@ SRC = ROOT / "src" / "deepbasis"
 
 # Each may import from those before it, and from no other.
 LAYERS = [
-    "shapes", "options", "fit", "latent", "conformal", "points", "tracking", "patterns", "metrics",
-    "layer", "data", "nets", "joint", "result", "stream", "model", "portable", "registration",
-    "self_check", "baselines", "plots", "calibrate", "train", "evaluation", "demo", "page",
-    "commands", "cli",
+    "shapes", "options", "pretrained", "arguments", "fit", "latent", "points", "tracking",
+    "patterns", "metrics", "layer", "data", "conformal", "nets", "joint", "result", "stream",
+    "model", "portable", "registration", "self_check", "baselines", "plots", "calibrate", "train",
+    "evaluation", "demo", "page", "commands", "cli",
 ]  # fmt: skip
 FIT_LAYERS = [
     "checks", "prior", "linear", "robust", "evidence", "kernel", "neighbours", "correlated",
@@ -36,10 +36,10 @@ LAYER_LAYERS = [
     "basis_fit",
 ]  # fmt: skip
 DATA_LAYERS = [
-    "sample", "files", "limits", "extras", "tensors", "formats", "images", "clouds", "recording",
-    "trajectories", "video", "folder", "nyu", "vkitti2", "kitti", "lens", "messages", "bags",
-    "colmap", "slam", "nerfstudio", "confidence", "with_points", "worlds", "packaged", "sources",
-    "training",
+    "sample", "files", "limits", "extras", "tensors", "formats", "images", "surveys", "clouds",
+    "recording", "trajectories", "video", "folder", "nyu", "vkitti2", "kitti", "lens", "messages",
+    "bags", "colmap", "slam", "nerfstudio", "confidence", "with_points", "worlds", "packaged",
+    "sources", "training",
 ]  # fmt: skip
 METRICS_LAYERS = [
     "valid_pixels", "error", "uncertainty", "sparsification", "image", "tally", "bootstrap",
@@ -57,9 +57,21 @@ SHARED_NAMES = {
     "adapt", "calibration", "demo", "evaluate", "export", "familiarity",
     "prior", "render", "run", "train",
 }  # fmt: skip
-COMPLETE_LAYERS = ["inputs", "plan", "outputs", "sinks", "run"]
+COMPLETE_LAYERS = [
+    "inputs", "plan", "outputs", "sinks", "run", "storage", "manifest", "shards", "attempts",
+    "archive", "on_ray",
+]  # fmt: skip
 PORTABLE_LAYERS = ["fit_graph", "onnx_inverse", "to_onnx"]
-PAGE_LAYERS = ["protocol", "access", "preview", "recipe", "uploads", "session", "server"]
+PAGE_LAYERS = [
+    "protocol",
+    "access",
+    "preview",
+    "recipe",
+    "uploads",
+    "sequence",
+    "session",
+    "server",
+]
 
 
 def imported_siblings(path: Path, package: str) -> set[str]:
@@ -165,8 +177,9 @@ def test_public_names_are_guarded():
 
 
 def test_every_file_names_its_licence():
-    for file in [*SRC.rglob("*.py"), *(ROOT / "paper").rglob("*.py")]:
-        assert file.read_text().startswith("# SPDX-License-Identifier: Apache-2.0\n"), file
+    for folder in (SRC, ROOT / "models", ROOT / "paper"):
+        for file in folder.rglob("*.py"):
+            assert file.read_text().startswith("# SPDX-License-Identifier: Apache-2.0\n"), file
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
@@ -191,8 +204,12 @@ def test_help_imports_no_torch(command):
 DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "SECURITY.md",
+    ROOT / "examples" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((SRC / "weights").glob("*.md")),
+    *sorted((ROOT / "models").rglob("*.md")),
     *sorted((ROOT / "paper").rglob("*.md")),
 ]
 # Commands that prepare a machine, which the tests cannot do to the one they run on.
@@ -221,7 +238,7 @@ def test_every_code_block_runs(document, tmp_path, monkeypatch, capsys):
         elif language == "console":
             run_session(code, monkeypatch, capsys)
         else:
-            assert language in ("text", "math", "bibtex"), f"{document}: a block of {language!r}"
+            assert language in ("text", "bibtex"), f"{document}: a block of {language!r}"
 
 
 def run_session(code: str, monkeypatch, capsys) -> None:
@@ -256,3 +273,16 @@ def test_commands_that_are_only_shown_can_be_parsed(document):
         words = shlex.split(line, comments=True)[1:]
         if words[:1] not in ([], ["--help"], ["--version"]) and "..." not in words:
             tyro.extras.subcommand_cli_from_dict(COMMANDS, args=words, config=CONFIG)
+
+
+def test_the_site_leads_to_every_document():
+    nav = (ROOT / "mkdocs.yml").read_text()
+    for document in (ROOT / "docs").rglob("*.md"):
+        assert f" {document.relative_to(ROOT).as_posix()}\n" in nav, document
+
+
+def test_workflows_use_targets_that_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    workflows = [path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml")]
+    called = {name for text in workflows for name in re.findall(r"\bmake ([a-z-]+)", text)}
+    assert {"lint", "test", "test-all", "docs"} <= called <= targets

@@ -400,14 +400,12 @@ def test_misuse_is_one_sentence():
 
 
 def test_models_are_found_by_name_by_file_and_by_folder(monkeypatch, tmp_path):
-    monkeypatch.setattr("deepbasis.model.WEIGHTS", tmp_path)
+    monkeypatch.setattr("deepbasis.pretrained.WEIGHTS", tmp_path)
     make_model().save(tmp_path / "indoor.safetensors")
     make_model().save(tmp_path / "model.safetensors")
     for name in ("indoor", tmp_path / "indoor.safetensors", tmp_path):
         assert load(name).architecture == Architecture()
-    with pytest.raises(
-        ValueError, match=r"no bundled model 'indor'; .* mean 'indoor'\? Bundled are"
-    ):
+    with pytest.raises(ValueError, match=r"no model 'indor'; .* mean 'indoor'\? Pretrained are"):
         load("indor")
 
 

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ROS 2 node without ROS, and recordings of Rerun by its own reader."""
 
+import os
 import runpy
+import signal
+import socket
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +18,7 @@ from deepbasis.cli import main
 from deepbasis.data import messages
 from deepbasis.data.formats import write_depth_png, write_image
 from models import make_model
+from waiting import wait_for
 
 NODE = Path(__file__).parent.parent / "examples" / "runtimes" / "ros2_node.py"
 SIZE = (48, 64)
@@ -97,11 +102,78 @@ def test_a_recording_of_rerun(frame, tmp_path, monkeypatch):
     assert not list(tmp_path.glob(".*.part"))
 
 
-def test_without_rerun_one_sentence_says_what_to_install(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def photo(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_image(tmp_path / "photo.png", np.zeros((*SIZE, 3), np.uint8))
     make_model(errors="independent").save(tmp_path / "model.safetensors")
+    return "photo.png --out out --no-figure --model model.safetensors --rerun "
+
+
+@pytest.fixture
+def port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:RRD file has no footer")  # a viewer that was interrupted
+def test_frames_are_sent_to_a_viewer_that_is_running(photo, port, tmp_path, monkeypatch):
+    """Rerun's own program listens without a window, and saves what it receives."""
+    reader = pytest.importorskip("rerun.chunk").RrdReader
+    program = [sys.executable, "-m", "rerun", "--port", str(port), "--save", "live.rrd"]
+    viewer = subprocess.Popen(
+        program, cwd=tmp_path, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+    )
+    live = tmp_path / "live.rrd"
+    address = f"rerun+http://127.0.0.1:{port}/proxy"
+    try:
+        wait_for(lambda: is_listening(port), viewer)
+        complete(photo + address, monkeypatch)
+        wait_for(lambda: live.stat().st_size > SIZE[0] * SIZE[1], viewer)
+        first = live.stat().st_size
+        # Whoever asks for a viewer gets the same: it is started by Rerun, and then connected to.
+        started = []
+        monkeypatch.setattr(
+            "rerun.RecordingStream.spawn",
+            lambda stream: (started.append(True), stream.connect_grpc(address)),
+        )
+        complete(photo + "spawn", monkeypatch)
+        assert started
+        wait_for(lambda: live.stat().st_size > 1.5 * first, viewer)
+    finally:
+        os.killpg(viewer.pid, signal.SIGINT)
+        viewer.wait()
+    found = reader(live)
+    assert len(found.recordings()) == 2
+    for one in found.recordings():
+        entities = [chunk.entity_path for chunk in found.stream(store=one)]
+        assert {"/camera/image", "/camera/depth", "/camera/std"} <= set(entities)
+
+
+def is_listening(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_viewer_that_does_not_answer_is_one_sentence(photo, port, monkeypatch, capsys):
+    for target, said in (
+        (f"rerun+http://127.0.0.1:{port}/proxy", "no viewer answers there"),
+        ("rerun+http://127.0.0.1:notaport/proxy", "no viewer answers there"),
+        ("127.0.0.1:9876", "is not a .rrd file"),
+        ("nowhere/run.rrd", "nowhere"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            complete(photo + target, monkeypatch)
+        found = capsys.readouterr().err
+        assert said in found
+        assert "Traceback" not in found
+        assert found.count("\n") == 1
+
+
+def test_without_rerun_one_sentence_says_what_to_install(photo, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "rerun", None)
     with pytest.raises(SystemExit, match="2"):
-        complete("photo.png --out out --model model.safetensors --rerun a.rrd", monkeypatch)
+        complete(photo + "a.rrd", monkeypatch)
     assert 'pip install "deepbasis[rerun]"' in capsys.readouterr().err

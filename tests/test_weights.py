@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The models that come with the package: what they answer on its samples must not change unseen.
+"""The pretrained models: what they answer on its samples must not change unseen.
 
 `python tests/test_weights.py` writes down what they answer now.
 """
@@ -15,7 +15,8 @@ import deepbasis
 from deepbasis import patterns
 from deepbasis.data.packaged import packaged
 from deepbasis.data.tensors import load_tensors
-from deepbasis.model import FORMAT, WEIGHTS
+from deepbasis.model import FORMAT, find_model
+from deepbasis.pretrained import PRETRAINED
 
 ANSWERS = Path(__file__).with_name("weights.json")
 WORLDS = {"indoor": "rooms", "open": "rooms", "outdoor": "roads"}
@@ -82,7 +83,7 @@ def test_saved_in_the_format_of_today_they_predict_the_same_bits(name, tmp_path)
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_files_are_small_narrow_and_have_a_card(name):
-    file = WEIGHTS / f"{name}.safetensors"
+    file = find_model(name)
     assert file.stat().st_size < 20e6
     card = file.with_suffix(".md").read_text()
     for word in (
@@ -99,7 +100,7 @@ def test_files_are_small_narrow_and_have_a_card(name):
 
 
 def test_every_model_is_tested():
-    assert sorted(WORLDS) == sorted(file.stem for file in WEIGHTS.glob("*.safetensors"))
+    assert sorted(WORLDS) == sorted(one.name for one in PRETRAINED)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def test_models_of_the_library_are_loaded_too_and_those_of_the_paper_refused_the
     Ensemble(PaperArchitecture(method="ncnn")).save(tmp_path / "paper.safetensors")
     with pytest.raises(ValueError, match=r"not a model of this version of deepbasis: .*'paper-1'"):
         deepbasis.load(tmp_path / "paper.safetensors")
-    with pytest.raises(ValueError, match="there is no bundled model 'indor'; did you mean"):
+    with pytest.raises(ValueError, match="there is no model 'indor'; did you mean"):
         load("indor")
 
 

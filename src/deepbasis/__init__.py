@@ -4,7 +4,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.2.0"
 __all__ = [
     "BasisFit", "Completer", "Completion", "FrozenBases", "Points", "baselines", "data", "fit",
     "latent", "layer", "load", "metrics", "nets", "patterns", "points",

@@ -5,6 +5,7 @@ Each takes an image and sparse depth and returns log depth with a variance. Inte
 variance of its own; here its standard deviation grows with the distance to the nearest point.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,17 +43,41 @@ class BaselineDepth(NamedTuple):
     """Log depth at every pixel, and its variance."""
 
     mean: Depth
+    """Log depth."""
     var: Depth
+    """Variance of log depth."""
 
 
 def nearest(image: Image, sparse: Depth) -> BaselineDepth:
-    """Each pixel has the depth of the nearest point."""
+    """Each pixel has the depth of the nearest point.
+
+    Args:
+        image: colours from 0 to 255.
+        sparse: depth in metres; 0 where nothing was measured.
+
+    Returns:
+        Mean and variance of log depth at every pixel.
+
+    Raises:
+        ValueError: if nothing was measured, or image and depth differ in size.
+    """
     known = _known(image, sparse)
     return BaselineDepth(to_latent(_nearest(sparse)), _distance_variance(known).to(sparse))
 
 
 def linear(image: Image, sparse: Depth) -> BaselineDepth:
-    """Linear interpolation of metres on the Delaunay triangulation; outside of it, the nearest."""
+    """Linear interpolation of metres on the Delaunay triangulation; outside of it, the nearest.
+
+    Args:
+        image: colours from 0 to 255.
+        sparse: depth in metres; 0 where nothing was measured.
+
+    Returns:
+        Mean and variance of log depth at every pixel.
+
+    Raises:
+        ValueError: if nothing was measured, or image and depth differ in size.
+    """
     known = _known(image, sparse)
     between = _interpolate(sparse, known)
     inside = between.isfinite() & ~known  # measured pixels keep their depth, to the bit
@@ -66,6 +91,18 @@ def kriging(
     """Ordinary kriging of log depth over position and colour: correlated errors around a constant.
 
     The variance is that of kriging, with a scale that is estimated for each image.
+
+    Args:
+        image: colours from 0 to 255.
+        sparse: depth in metres; 0 where nothing was measured.
+        kernel: covariance over position and colour.
+        k: neighbours of a pixel.
+
+    Returns:
+        Mean and variance of log depth at every pixel.
+
+    Raises:
+        ValueError: if nothing was measured, or image and depth differ in size.
     """
     height, width = sparse.shape[1:]
     points, offset = _points(image, sparse)
@@ -74,8 +111,8 @@ def kriging(
     post = fit.evidence(innovations.phi, innovations.z, CONSTANT, hyperprior=SPREAD)
     field = correlated.Field.of(kernel, points.x, (height, width), _guide(image, sparse), k=k)
 
-    def constant(start: int, stop: int) -> Float[Tensor, "1 1 p"]:
-        return phi.new_ones(1, 1, (stop - start) * width)
+    def constant(onto: Float[Tensor, "1 1 c"]) -> Callable[[int, int], Float[Tensor, "1 p c"]]:
+        return lambda start, stop: onto.repeat(1, (stop - start) * width, 1)
 
     mean, model_var, variance_ratio = correlated.predict(
         [field], post, phi, z, constant, bounded=False
@@ -89,6 +126,16 @@ def colourisation(image: Image, sparse: Depth) -> BaselineDepth:
 
     After Levin, Lischinski and Weiss, Colorization using optimization, SIGGRAPH 2004, with log
     depth in place of colour: one sparse linear system, exact at the points.
+
+    Args:
+        image: colours from 0 to 255.
+        sparse: depth in metres; 0 where nothing was measured.
+
+    Returns:
+        Mean and variance of log depth at every pixel.
+
+    Raises:
+        ValueError: if nothing was measured, or image and depth differ in size.
     """
     known = _known(image, sparse)
     at = known.flatten().cpu().numpy()

@@ -22,6 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from deepbasis.data.files import atomic_write
+from deepbasis.data.limits import read_text
 from deepbasis.shapes import Float, Int
 
 # Upper bounds in pixels of the distances that are kept apart, if each has enough points.
@@ -166,16 +168,14 @@ class ConformalTable:
             "narrows": self.narrows,
             "levels": LEVELS.tolist(), "factors": rows,
         }  # fmt: skip
-        try:
-            Path(path).write_text(json.dumps(content))
-        except OSError as error:
-            raise ValueError(f"cannot write {path} ({error.strerror})") from error
+        with atomic_write(Path(path)) as file:
+            file.write(json.dumps(content).encode())
 
     @classmethod
     def load(cls, path: Path | str) -> "ConformalTable":
         """Read what `save` wrote."""
         try:
-            found = json.loads(Path(path).read_text())
+            found = json.loads(read_text(Path(path)))
             if found["format"] != FORMAT or found["levels"] != LEVELS.tolist():
                 raise ValueError("its format is another one")
             factors = np.array([[_from_json(x) for x in row] for row in found["factors"]])
@@ -183,10 +183,12 @@ class ConformalTable:
             _check(distances, factors)
             scores = tuple(map(int, found["scores"]))
             groups, reach = int(found["groups"]), _from_json(found["reach"])
+            if len(scores) != len(distances) or groups < 1 or not reach >= 0:
+                raise ValueError("its numbers are not those of a table")
             return cls(distances, factors, scores, groups, reach, bool(found["narrows"]))
         except OSError as error:
             raise ValueError(f"cannot read {path} ({error.strerror})") from error
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
             raise ValueError(
                 f"{path} is not a conformal table that this version of deepbasis wrote"
             ) from error
@@ -217,7 +219,7 @@ def _check(distances: tuple[float, ...], factors: Float[np.ndarray, "*s"]) -> No
     shape = (len(distances), len(LEVELS))
     good = factors.shape == shape and (factors >= 0).all()
     good = good and (factors[:, 1:] >= factors[:, :-1]).all()
-    if not (good and list(distances) == sorted(set(distances)) and math.isinf(distances[-1])):
+    if not (good and list(distances) == sorted(set(distances)) and distances[-1] == math.inf):
         raise ValueError("its numbers are not those of a table")
 
 

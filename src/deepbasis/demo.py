@@ -14,12 +14,12 @@ from deepbasis import metrics, model, patterns
 from deepbasis.data.packaged import packaged
 from deepbasis.data.sample import Sample
 from deepbasis.plots import DEPTH_COLOURS, ERROR_COLOURS, rows_of, save, show_map, show_points
+from deepbasis.pretrained import default_model
 from deepbasis.result import Completion
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MODEL = "indoor"
 POINTS = ("500", "50", "5", "0")
 LEVEL = 0.9
 
@@ -54,10 +54,11 @@ class Case:
 
 def run(out: Path, seed: int = 0) -> None:
     """Complete, print error, coverage and time, and write the picture."""
-    room, completer = packaged("rooms")[0], model.load(MODEL)
+    name = default_model()
+    room, completer = packaged("rooms")[0], model.load(name)
     Case.of(completer, room, "0", seed)  # the first call of all is slower than the others
     height, width = room.image.shape[1:]
-    print(f"a rendered room, {height} x {width} pixels, completed by the model {MODEL!r}")
+    print(f"a rendered room, {height} x {width} pixels, completed by the model {name!r}")
     print(f"points       MAE      RMSE  coverage of {LEVEL:.0%} interval    time")
     cases = []
     for points in POINTS:

@@ -21,11 +21,12 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from deepbasis import latent
+from deepbasis.arguments import to_array, to_count, to_number, to_numbers
 from deepbasis.fit import sampling
 from deepbasis.fit.correlated import combine
 from deepbasis.layer import Fitted
 from deepbasis.layer.errors import CorrelatedFit
-from deepbasis.points import check_camera
+from deepbasis.points import to_camera
 from deepbasis.shapes import Bool, Float, Int
 
 Pixel = Sequence[float] | npt.NDArray[Any]
@@ -44,6 +45,8 @@ BLOCK_ROWS = 64
 # with 500 points `indoor` expects 1 pixel in 550 of NYU to be off by more than a factor of 2, and
 # there is none. Sums over many pixels would be dominated by these tails.
 BOUND_LEVEL, BOUND_FACTOR = 0.99, 2.0
+# Numbers of all maps that are drawn at a time: 2 GB.
+MOST_DRAWN = 500_000_000
 # Added to correlations of two pixels, so that their matrix can be factored.
 JITTER = 1e-9
 
@@ -56,16 +59,26 @@ class Quantity(NamedTuple):
     std: float
     """Half the central 68.27 % interval."""
     low: float
+    """Lower bound of the interval."""
     high: float
+    """Upper bound of the interval."""
 
     @classmethod
     def of(cls, draws: Float[Tensor, "n"], level: float) -> "Quantity":
-        """From draws; `low` and `high` bound the central interval of probability `level`."""
-        if not 0 < level < 1:
-            raise ValueError(
-                f"the level of an interval is {level}; pass a probability between 0 and 1"
-            )
-        one, wanted = (((1 - p) / 2, (1 + p) / 2) for p in (latent.ONE_SIGMA, level))
+        """From draws.
+
+        Args:
+            draws: of the number.
+            level: probability of the central interval, which `low` and `high` bound.
+
+        Returns:
+            Median, std and interval.
+
+        Raises:
+            ValueError: if the level is not a probability.
+        """
+        levels = latent.ONE_SIGMA, latent.check_level(level)
+        one, wanted = (((1 - p) / 2, (1 + p) / 2) for p in levels)
         at = torch.tensor([0.5, *one, *wanted], dtype=torch.float64)
         value, below, above, low, high = torch.quantile(draws.double(), at).tolist()
         return cls(value, (above - below) / 2, low, high)
@@ -119,9 +132,15 @@ class Joint:
 
     def sample(self, n: int, seed: int) -> Float[Tensor, "n h w"]:
         """Depth maps in metres."""
-        if n < 1:
-            raise ValueError(f"`n` is {n}; draw at least 1 map")
-        score = self._scores(Lattice.of(self.size), n, _generator(seed))
+        count = to_count(n, "`n`", "a whole number of maps")
+        if count < 1:
+            raise ValueError(f"`n` is {count}; draw at least 1 map")
+        if count * self.mean.numel() > MOST_DRAWN:
+            most = max(MOST_DRAWN // self.mean.numel(), 1)
+            raise ValueError(
+                f"`n` is {count}; draw at most {most} maps of this size at a time, with other seeds"
+            )
+        score = self._scores(Lattice.of(self.size), count, _generator(seed))
         return self._depth(score, self.mean, self.var, self.distribution)
 
     def distance(self, a: Pixel, b: Pixel, intrinsics: ArrayLike | None, level: float) -> Quantity:
@@ -169,6 +188,7 @@ class Joint:
 
     def next_points(self, k: int) -> Int[Tensor, "k 2"]:
         """u and v of the pixels whose measurement lowers the total variance of depth most."""
+        k = to_count(k, "`k`", "a whole number of points")
         height, width = self.size
         step = 1
         while -(-height // step) * -(-width // step) > CANDIDATES:
@@ -299,7 +319,7 @@ class Joint:
 
     def _pixel(self, end: Pixel) -> tuple[int, int]:
         """Row and column of the pixel that holds a place u, v."""
-        place = np.asarray(end, dtype=float)
+        place = to_numbers(end, "u and v of a pixel")
         height, width = self.size
         if place.shape != (2,):
             raise ValueError(f"a pixel is {list(place.shape)}; pass u and v, its column and row")
@@ -312,7 +332,10 @@ class Joint:
         return int(v), int(u)
 
     def _mask(self, mask: ArrayLike) -> Bool[Tensor, "h w"]:
-        region = torch.from_numpy(np.array(mask, dtype=bool))
+        values = to_array(mask, "the mask")
+        if values.dtype.kind not in "biuf" or np.ma.isMaskedArray(mask) or np.isnan(values).any():
+            raise ValueError(f"the mask holds {values.dtype} values or gaps; pass booleans")
+        region = torch.from_numpy(values.astype(bool))
         if tuple(region.shape) != self.size:
             raise ValueError(
                 f"the mask is {list(region.shape)}, the image {list(self.size)} (height, width); "
@@ -321,19 +344,6 @@ class Joint:
         if not region.any():
             raise ValueError("the mask is empty; set at least one pixel")
         return region
-
-
-def to_camera(intrinsics: ArrayLike | None) -> Float[Tensor, "3 3"]:
-    """The camera's intrinsics as a user passes them, in float64."""
-    wanted = "[[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels"
-    if intrinsics is None:
-        raise ValueError(f"sizes in metres need the camera's intrinsics; pass {wanted}")
-    given: Any = intrinsics
-    camera = torch.as_tensor(given if isinstance(given, Tensor) else np.asarray(given)).double()
-    if camera.shape != (3, 3):
-        raise ValueError(f"the camera's intrinsics are {list(camera.shape)}; pass {wanted}")
-    check_camera(camera)
-    return camera.cpu()
 
 
 def _cover(region: Bool[Tensor, "h w"]) -> Lattice:
@@ -360,10 +370,11 @@ def _mean_over_lines(
 
 
 def _positive(metres: float) -> float:
-    if not latent.is_valid(torch.tensor(metres)):
-        raise ValueError(f"the distance is {metres} m; pass a positive number of metres")
-    return float(metres)
+    number = to_number(metres, "the distance", "a positive number of metres")
+    if not latent.is_valid(torch.tensor(number)):
+        raise ValueError(f"the distance is {number} m; pass a positive number of metres")
+    return number
 
 
 def _generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+    return torch.Generator().manual_seed(to_count(seed, "`seed`", "a whole number"))

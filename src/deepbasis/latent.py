@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from deepbasis.arguments import to_number
 from deepbasis.shapes import Bool, Float
 
 # Depths between these are measurements, in metres.
@@ -33,17 +34,37 @@ def is_valid(depth_m: Float[Tensor, "*s"]) -> Bool[Tensor, "*s"]:
 
     0, NaN, infinity and depths that no sensor gives, below a micrometre or beyond a million
     kilometres, mean no measurement: their squares and logarithms would spoil a fit in float32.
+
+    Args:
+        depth_m: depth in metres.
+
+    Returns:
+        True where there is a measurement.
     """
     return (depth_m > LEAST_DEPTH) & (depth_m < LARGEST_DEPTH)
 
 
 def to_latent(depth_m: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-    """Log depth; 0 where there is no measurement, so that it can be padding."""
+    """Log depth; 0 where there is no measurement, so that it can be padding.
+
+    Args:
+        depth_m: depth in metres.
+
+    Returns:
+        Its natural logarithm.
+    """
     return torch.where(is_valid(depth_m), depth_m, 1).log()
 
 
 def to_depth(mean: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-    """Median depth in metres."""
+    """Median depth in metres.
+
+    Args:
+        mean: log depth.
+
+    Returns:
+        Its exponential.
+    """
     return mean.exp()
 
 
@@ -52,27 +73,66 @@ class ErrorDistribution(Protocol):
     """A symmetric distribution around the mean with a given variance."""
 
     def at(self, where: Bool[Tensor, "*s"]) -> "ErrorDistribution":
-        """The distribution of some pixels."""
+        """The distribution of some pixels.
+
+        Args:
+            where: mask of the pixels.
+
+        Returns:
+            Their distribution.
+        """
         ...
 
     def half_width(self, var: Float[Tensor, "*s"], level: float) -> Float[Tensor, "*s"]:
-        """Half the width of the central interval of probability `level`."""
+        """Half the width of the central interval of probability `level`.
+
+        Args:
+            var: variance of each pixel.
+            level: probability of the interval.
+
+        Returns:
+            Half the width, in log depth.
+        """
         ...
 
     def level(self, error: Float[Tensor, "*s"], var: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-        """Probability of the central interval that ends at `error`; inverse of `half_width`."""
+        """Probability of the central interval that ends at `error`; inverse of `half_width`.
+
+        Args:
+            error: distance of the true value from the mean.
+            var: variance of each pixel.
+
+        Returns:
+            Probabilities between 0 and 1.
+        """
         ...
 
     def log_density(
         self, error: Float[Tensor, "*s"], var: Float[Tensor, "*s"]
     ) -> Float[Tensor, "*s"]:
-        """Natural logarithm of the density at `error`."""
+        """Natural logarithm of the density at `error`.
+
+        Args:
+            error: distance of the true value from the mean.
+            var: variance of each pixel.
+
+        Returns:
+            In nats.
+        """
         ...
 
     def from_normal(
         self, score: Float[Tensor, "*n"], var: Float[Tensor, "*s"]
     ) -> Float[Tensor, "*n"]:
-        """The error of the same probability as a standard normal score; `*s` ends `*n`."""
+        """The error of the same probability as a standard normal score; `*s` ends `*n`.
+
+        Args:
+            score: of a standard normal distribution.
+            var: variance of each pixel.
+
+        Returns:
+            Errors of log depth.
+        """
         ...
 
 
@@ -86,7 +146,7 @@ class Laplace:
 
     def half_width(self, var: Float[Tensor, "*s"], level: float) -> Float[Tensor, "*s"]:
         """Half the width of the central interval of probability `level`."""
-        return (var / 2).sqrt() * -math.log1p(-_checked(level))
+        return (var / 2).sqrt() * -math.log1p(-check_level(level))
 
     def level(self, error: Float[Tensor, "*s"], var: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         """Probability of the central interval that ends at `error`."""
@@ -146,7 +206,8 @@ class StudentT:
         (dof, width), which = self._kinds(var)
         share = torch.linspace(0, 1, KNOTS, dtype=torch.float64)
         dof, scale = _spread(dof[:, None], width[:, None], share)
-        table = (torch.from_numpy(stdtrit(dof.numpy(), (1 + _checked(level)) / 2)) * scale).to(var)
+        above = (1 + check_level(level)) / 2
+        table = (torch.from_numpy(stdtrit(dof.numpy(), above)) * scale).to(var)
         place = self.noise_share.to(var) * (KNOTS - 1)
         left = place.long().clamp(0, KNOTS - 2)
         return var.sqrt() * torch.lerp(table[which, left], table[which, left + 1], place - left)
@@ -214,6 +275,14 @@ def fit_error_distribution(
 
     Pass pixels of many images at mixed numbers of points, equally many at each: with few points the
     variance is mostly the model's, with many points it is mostly noise.
+
+    Args:
+        error: of log depth at some pixels.
+        var: predicted variance.
+        noise_share: noise variance divided by the variance.
+
+    Returns:
+        `dof` and `width`.
     """
     from scipy.optimize import minimize
 
@@ -238,7 +307,20 @@ def interval(
     level: float,
     distribution: ErrorDistribution = LAPLACE,
 ) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"]]:
-    """Lower and upper bound of depth in metres of the central interval of probability `level`."""
+    """Lower and upper bound of depth in metres of the central interval of probability `level`.
+
+    Args:
+        mean: of log depth.
+        var: of log depth.
+        level: probability of the interval, such as 0.9.
+        distribution: of the error of log depth.
+
+    Returns:
+        Lower and upper bound in metres.
+
+    Raises:
+        ValueError: if mean and variance differ in shape, or the level is not a probability.
+    """
     half = distribution.half_width(var, level)
     try:
         return to_depth(mean - half), to_depth(mean + half)
@@ -252,7 +334,16 @@ def interval(
 def std(
     mean: Float[Tensor, "*s"], var: Float[Tensor, "*s"], distribution: ErrorDistribution = LAPLACE
 ) -> Float[Tensor, "*s"]:
-    """Half the central 68.27 % interval, in metres."""
+    """Half the central 68.27 % interval, in metres.
+
+    Args:
+        mean: of log depth.
+        var: of log depth.
+        distribution: of the error of log depth.
+
+    Returns:
+        The error bar in metres.
+    """
     low, high = interval(mean, var, ONE_SIGMA, distribution)
     return (high - low) / 2
 
@@ -268,7 +359,20 @@ def _log_density(x: Tensor, dof: Tensor, scale: Tensor) -> Tensor:
     return norm - scale.log() - (dof + 1) / 2 * torch.log1p((x / scale).square() / dof)
 
 
-def _checked(level: float) -> float:
-    if not 0 < level < 1:
-        raise ValueError(f"the level of an interval is {level}; pass a probability between 0 and 1")
-    return level
+def check_level(level: float) -> float:
+    """Check the level of an interval.
+
+    Args:
+        level: probability.
+
+    Returns:
+        The level as a number of Python.
+
+    Raises:
+        ValueError: if it is not a probability between 0 and 1.
+    """
+    wanted = "a probability between 0 and 1"
+    number = to_number(level, "the level of an interval", wanted)
+    if not 0 < number < 1:
+        raise ValueError(f"the level of an interval is {number}; pass {wanted}")
+    return number

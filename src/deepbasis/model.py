@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole models: a network with all that prediction needs, in one file."""
 
-import difflib
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, overload
 
-import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
+from deepbasis.arguments import to_array
 from deepbasis.data.images import ImageLike, to_pixels
 from deepbasis.data.limits import in_memory, reading
 from deepbasis.data.tensors import load_tensors, save_tensors
@@ -21,15 +20,14 @@ from deepbasis.layer.learned_prior import LearnedPrior
 from deepbasis.nets import Architecture, Features, Network
 from deepbasis.nets.folding import FoldedNetwork
 from deepbasis.nets.foreign import HUB, OWN, ForeignBases, HubNetwork, Kind, is_hub
-from deepbasis.points import Points, check_camera, to_points
+from deepbasis.points import Points, check_max_depth, to_camera, to_points
+from deepbasis.pretrained import find_pretrained
 from deepbasis.result import Completion
 from deepbasis.shapes import Float, UInt8
 from deepbasis.stream import Stream
 
 PointsLike = ArrayLike | Points | None
 
-# Where the bundled models are.
-WEIGHTS = Path(__file__).parent / "weights"
 # Raised when a file can no longer be read by earlier versions.
 FORMAT = 3
 
@@ -39,12 +37,25 @@ class Card:
     """What a model file tells about its training."""
 
     training: dict[str, Any] = field(default_factory=dict)
+    """Settings of the training."""
     split: dict[str, Any] = field(default_factory=dict)
+    """Which frames were trained on."""
     metrics: dict[str, Any] = field(default_factory=dict)
+    """Accuracy on validation frames."""
 
     @classmethod
     def of(cls, header: dict[str, Any]) -> "Card":
-        """What the header of a model file tells, or a ValueError."""
+        """What the header of a model file tells.
+
+        Args:
+            header: of the file.
+
+        Returns:
+            The card.
+
+        Raises:
+            ValueError: if a part of it is missing.
+        """
         parts = [header.get(name) for name in ("training", "split", "metrics")]
         if not all(isinstance(part, dict) for part in parts):
             raise ValueError("its header lacks a table `training`, `split` or `metrics`")
@@ -56,9 +67,13 @@ class Scene:
     """One image that the network has seen; fitting points to it takes milliseconds."""
 
     network: Network
+    """Of the model."""
     image: UInt8[Tensor, "1 3 h w"]
+    """As the network saw it."""
     features: Features
+    """Output of the network."""
     pyramid: Pyramid
+    """Its bases, at all scales."""
     depth_factor: float = 1.0
     """What depth without points is multiplied by, for a camera of another field of view."""
 
@@ -96,7 +111,19 @@ class Scene:
     ) -> Completion | list[Completion]:
         """Depth with an error bar at every pixel; see `Completer.complete`.
 
-        For a list of sets of points, a list of completions.
+        Args:
+            points: as in `Completer.complete`; or a list of such sets of points.
+            errors: error model, see `BasisFit`; by default the model's own.
+            robust: leave out points that contradict the others; `outliers` names them.
+            huber: down-weight points whose residual is beyond this many standard deviations;
+                typical value 1.345.
+            max_depth: drop points beyond this many metres.
+
+        Returns:
+            The completion; for a list of sets of points, a list of completions.
+
+        Raises:
+            ValueError: if points cannot be understood, or an option is out of range.
         """
         given: Any = points
         if isinstance(given, list) and _holds_sets(given):
@@ -104,9 +131,7 @@ class Scene:
                 self.complete(one, errors=errors, robust=robust, huber=huber, max_depth=max_depth)
                 for one in given
             ]
-        if max_depth is not None and not max_depth > 0:
-            raise ValueError(f"`max_depth` is {max_depth}; pass a positive depth in metres")
-        limit = math.inf if max_depth is None else max_depth
+        limit = check_max_depth(max_depth)
         used = to_points(given, self.pyramid.size).inside(self.pyramid.size, limit)
         with in_memory(f"the fit of {len(used)} points to this image"):
             observed, layer = self.observe(used, errors=errors), self.network.fit
@@ -133,7 +158,16 @@ class Scene:
     ) -> Fitted:
         """Fit the points of the image, by default with the model's own prior.
 
-        `widened` is False for a prior that knows the scene, however unfamiliar it is.
+        Args:
+            points: inside the image.
+            errors: error model, see `BasisFit`; by default the model's own.
+            huber: down-weight points whose residual is beyond this many standard deviations;
+                typical value 1.345.
+            prior: in place of the model's own.
+            widened: False for a prior that knows the scene, however unfamiliar it is.
+
+        Returns:
+            The fit, with prediction and posterior.
         """
         observed = self.observe(points, errors=errors)
         if not widened:
@@ -141,7 +175,15 @@ class Scene:
         return self.network.fit.fit_details(observed, errors=errors, huber=huber, prior=prior)
 
     def observe(self, points: Points, *, errors: Errors | None = None) -> Observed:
-        """The points of the image, with weights from their sigma, and their bases."""
+        """The points of the image, with weights from their sigma, and their bases.
+
+        Args:
+            points: inside the image.
+            errors: error model, see `BasisFit`; by default the model's own.
+
+        Returns:
+            What an error model fits.
+        """
         layer, image = self.network.fit, self.image
         weighted = points.with_noise(layer.error_model(errors).usual_noise)
         batch = Points.pad([weighted]).to(image.device, torch.float32)
@@ -154,7 +196,13 @@ class Scene:
 
 
 class Completer(nn.Module):
-    """A model ready for use: sparse depth and an image in, depth with an error bar out."""
+    """A model ready for use: sparse depth and an image in, depth with an error bar out.
+
+    Args:
+        architecture: of the network.
+        card: what the model file tells about its training.
+        bases: a network of others, in place of ours.
+    """
 
     def __init__(
         self,
@@ -172,7 +220,15 @@ class Completer(nn.Module):
     def forward(
         self, image: UInt8[Tensor, "b 3 h w"], sparse: Float[Tensor, "b 1 h w"]
     ) -> Prediction:
-        """Log depth and its variance at every pixel of a batch of images."""
+        """Log depth and its variance at every pixel of a batch of images.
+
+        Args:
+            image: colours from 0 to 255.
+            sparse: depth in metres; 0, NaN and infinity mean no measurement.
+
+        Returns:
+            Mean, model variance and noise variance of log depth.
+        """
         prediction: Prediction = self.network(image, sparse)
         return prediction
 
@@ -180,8 +236,17 @@ class Completer(nn.Module):
     def prepare(self, image: ImageLike, intrinsics: ArrayLike | None = None) -> Scene:
         """Run the network on an image, once; the scene is then completed from any points.
 
-        With the camera's intrinsics, 3 x 3 in pixels of the image, depth without points is that of
-        a camera with this field of view, if the model knows that of its training frames.
+        Args:
+            image: as in `complete`.
+            intrinsics: of the camera, 3 x 3 in pixels of the image. With them, depth without points
+                is that of a camera with this field of view, if the model knows that of its training
+                frames.
+
+        Returns:
+            The image with its bases.
+
+        Raises:
+            ValueError: if the image or the intrinsics cannot be understood.
         """
         pixels = to_pixels(image)
         height, width = pixels.shape[2:]
@@ -191,8 +256,7 @@ class Completer(nn.Module):
             pyramid = Pyramid(features.bases, (height, width))
         factor = 1.0
         if intrinsics is not None:
-            camera = torch.as_tensor(np.asarray(intrinsics, np.float64))
-            check_camera(camera)
+            camera = to_camera(intrinsics)
             factor = self.network.familiarity.depth_factor(float(camera[0, 0]) / width)
         return Scene(self.network, pixels, features, pyramid, factor)
 
@@ -244,6 +308,12 @@ class Completer(nn.Module):
             huber: down-weight points whose residual is beyond this many standard deviations;
                 typical value 1.345.
             max_depth: drop points beyond this many metres.
+
+        Returns:
+            The completion; for a list of images, a list of completions.
+
+        Raises:
+            ValueError: if an image or points cannot be understood, or an option is out of range.
         """
         if isinstance(image, list):
             each = [None] * len(image) if points is None else points
@@ -278,10 +348,17 @@ class Completer(nn.Module):
             frames: images; or pairs of an image and its points; or triples of an image, its points
                 and the pose of the camera, 4 x 4, from the camera's frame to the world's. All in
                 order and of one size; points may be None.
-            intrinsics: of the camera, 3 x 3 in pixels; needed with poses.
+            intrinsics: of the camera, 3 x 3 in pixels, as in `prepare`; needed with poses.
             errors: as in `complete`.
-            robust, huber: as in `complete`.
+            robust: as in `complete`.
+            huber: as in `complete`.
             max_depth: as in `complete`.
+
+        Yields:
+            The completion of each frame, as soon as it is there.
+
+        Raises:
+            ValueError: if a frame cannot be understood, or differs in size from the first.
         """
         stream = Stream(self.network.fit, errors, robust, huber, max_depth, intrinsics)
         for frame in frames:
@@ -291,17 +368,31 @@ class Completer(nn.Module):
                     f"frame {stream.count} is a tuple of {1 + len(rest)}; pass an image, its "
                     "points, and the pose of the camera"
                 )
-            yield stream.add(self.prepare(image), *rest)
+            yield stream.add(self.prepare(image, intrinsics), *rest)
 
     def save(self, path: Path, dtype: torch.dtype = torch.float32) -> None:
-        """Write the model to one safetensors file, with all it needs to be loaded again."""
+        """Write the model to one safetensors file, with all it needs to be loaded again.
+
+        Args:
+            path: of the file.
+            dtype: of the weights in it.
+        """
         own = {k: v for k, v in asdict(self.architecture).items() if v or k != "prediction"}
         header = {"format": FORMAT, "architecture": own, **asdict(self.card)}
         save_tensors(path, _narrow(self.state_dict(), dtype), header)
 
     @classmethod
     def of(cls, network: Callable[..., Any], prediction: Kind, *, name: str = OWN) -> "Completer":
-        """A model with the bases of a network of others, and a generic prior; see `load`."""
+        """A model with the bases of a network of others, and a generic prior; see `load`.
+
+        Args:
+            network: a torch module or any function; see `load`.
+            prediction: "metric", "depth" or "disparity"; see `load`.
+            name: of the network, for the model file.
+
+        Returns:
+            The model.
+        """
         bases = ForeignBases(network, prediction)
         model = cls(Architecture(encoder=name, prediction=prediction), bases=bases)
         bases.set_generic_prior(model.network.fit)
@@ -309,7 +400,18 @@ class Completer(nn.Module):
 
     @classmethod
     def load(cls, path: Path, network: Callable[..., Any] | None = None) -> "Completer":
-        """Read a model that `save` wrote. Nothing in the file is executed."""
+        """Read a model that `save` wrote. Nothing in the file is executed.
+
+        Args:
+            path: of the file.
+            network: of others that the model was made with, if any.
+
+        Returns:
+            The model.
+
+        Raises:
+            ValueError: if the file is not a model of this version, or is damaged.
+        """
         tensors, header = load_tensors(path)
         if header.get("format") == 2:
             with reading(path, "a model of version 0.1"):
@@ -339,7 +441,11 @@ class Completer(nn.Module):
 
 def _holds_sets(points: list[Any]) -> bool:
     """Whether a list holds sets of points, rather than the rows of one set."""
-    return any(one is None or isinstance(one, Points) or np.ndim(one) == 2 for one in points)
+    return any(one is None or isinstance(one, Points) or _is_table(one) for one in points)
+
+
+def _is_table(points: Any) -> bool:
+    return to_array(points, "the points").ndim == 2
 
 
 def check_finite(tensors: dict[str, Tensor]) -> None:
@@ -355,7 +461,7 @@ def load(
     network: Callable[..., Any] | None = None,
     prediction: Kind | None = None,
 ) -> Completer:
-    """Load a model: a bundled one by name, a file, or the folder of a training.
+    """Load a model: a pretrained one by name, a file, or the folder of a training.
 
     Also a depth network of others, with a generic prior: `hf:` and the name or the folder of a
     model of transformers, a torch module, or any function. It takes images [b, 3, h, w] in 0..1 and
@@ -367,6 +473,12 @@ def load(
         prediction: of a network of others: "metric" if it is depth in metres, "depth" if its scale
             is not known, "disparity" if it is inverse depth of unknown scale. Models of
             transformers tell it themselves.
+
+    Returns:
+        The model, in evaluation mode.
+
+    Raises:
+        ValueError: if there is no such model, the file is damaged, or `prediction` is missing.
     """
     if is_hub(name):
         source = str(name).removeprefix(HUB)
@@ -405,15 +517,7 @@ def find_model(name: Path | str) -> Path:
         return path / "model.safetensors"
     if path.suffix or len(path.parts) > 1:
         return path
-    known = sorted(file.stem for file in WEIGHTS.glob("*.safetensors"))
-    if str(name) not in known:
-        near = difflib.get_close_matches(str(name), known, 1, 0.5)
-        guess = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(
-            f"there is no bundled model {str(name)!r}; {guess}Bundled are {', '.join(known)}; or "
-            "pass a model file or the folder of a training"
-        )
-    return WEIGHTS / f"{name}.safetensors"
+    return find_pretrained(str(name))
 
 
 def migrate_format_2(

@@ -46,8 +46,10 @@ class Pattern:
     """Pixels that a sensor measures, if nearer than `cap` metres; `parse` inverts `str`."""
 
     name: ClassVar[str]
+    """Of the pattern, as `parse` takes it."""
     _: KW_ONLY
     cap: float = math.inf
+    """Largest depth that is measured, in metres."""
 
     def __str__(self) -> str:
         return self.name.format(**vars(self))
@@ -70,6 +72,7 @@ class Uniform(Pattern):
 
     name = "{count}"
     count: int
+    """Number of points."""
 
     def _choose(self, valid: Mask, image: Image, camera: Camera, generator: Generator) -> Mask:
         return _draw(valid, self.count, generator)
@@ -81,6 +84,7 @@ class Percent(Pattern):
 
     name = "{percent:.15g}%"
     percent: float
+    """Of all pixels."""
 
     def _choose(self, valid: Mask, image: Image, camera: Camera, generator: Generator) -> Mask:
         return _draw(valid, round(self.percent / 100 * valid.numel()), generator)
@@ -97,6 +101,7 @@ class Lidar(Pattern):
 
     name = "lidar{beams}"
     beams: int
+    """Number of scan lines."""
 
     def _choose(self, valid: Mask, image: Image, camera: Camera, generator: Generator) -> Mask:
         height, width = valid.shape[1:]
@@ -114,7 +119,9 @@ class Grid(Pattern):
 
     name = "tof{rows}x{columns}"
     rows: int
+    """Number of zones from top to bottom."""
     columns: int
+    """Number of zones from left to right."""
 
     def _choose(self, valid: Mask, image: Image, camera: Camera, generator: Generator) -> Mask:
         height, width = valid.shape[1:]
@@ -129,6 +136,7 @@ class FeaturePoints(Pattern):
 
     name = "features{count}"
     count: int
+    """Largest number of points."""
 
     def _choose(self, valid: Mask, image: Image, camera: Camera, generator: Generator) -> Mask:
         strength = corner_strength(image)
@@ -140,7 +148,19 @@ class FeaturePoints(Pattern):
 
 
 def parse(text: str, cap: float = math.inf) -> Pattern:
-    """The pattern with this name, such as '500', '5%' or 'lidar64'."""
+    """The pattern with this name, such as '500', '5%' or 'lidar64'.
+
+    Args:
+        text: a count, a percentage of all pixels, or the name of a sensor, such as `500`, `5%`,
+            `lidar64`, `tof8x8` or `features500`.
+        cap: largest depth that the sensor measures, in metres.
+
+    Returns:
+        The pattern: a function of depth, image, intrinsics and generator that returns sparse depth.
+
+    Raises:
+        ValueError: if there is no such pattern.
+    """
     if found := re.fullmatch(r"(\d+)", text):
         return Uniform(int(found[1]), cap=cap)
     if (found := re.fullmatch(r"(\d+(?:\.\d+)?)%", text)) and float(found[1]) <= 100:
@@ -155,7 +175,14 @@ def parse(text: str, cap: float = math.inf) -> Pattern:
 
 
 def corner_strength(image: Image) -> Depth:
-    """Smaller eigenvalue of the structure tensor (Shi and Tomasi 1994)."""
+    """Smaller eigenvalue of the structure tensor (Shi and Tomasi 1994).
+
+    Args:
+        image: colours from 0 to 255.
+
+    Returns:
+        A map; large at corners.
+    """
     grey = F.pad(image.float().mean(0, keepdim=True), (1, 1, 1, 1), mode="replicate")
     dx = (grey[:, 1:-1, 2:] - grey[:, 1:-1, :-2]) / 2
     dy = (grey[:, 2:, 1:-1] - grey[:, :-2, 1:-1]) / 2
@@ -165,10 +192,22 @@ def corner_strength(image: Image) -> Depth:
 
 
 def corrupt(sparse: Depth, noise: float, outliers: float, generator: Generator) -> Depth:
-    """Add noise and outliers: `noise` is the standard deviation of log depth; 0.01 is about 1 %.
+    """Add noise and outliers.
 
     With probability `outliers` a point is replaced by a depth drawn log-uniformly between those of
     the nearest and the farthest point.
+
+    Args:
+        sparse: sparse depth in metres.
+        noise: standard deviation of log depth; 0.01 is about 1 %.
+        outliers: probability of an outlier.
+        generator: of the random numbers.
+
+    Returns:
+        Sparse depth with the same pixels measured.
+
+    Raises:
+        ValueError: if `noise` is negative, or `outliers` not a probability.
     """
     if not (noise >= 0 and 0 <= outliers <= 1):
         raise ValueError(
@@ -199,7 +238,15 @@ def _mark(valid: Mask, row: Tensor, column: Tensor) -> Mask:
 
 
 def assumed_camera(height: int, width: int) -> Camera:
-    """A centred camera with a usual field of view, for images whose own is not known."""
+    """A centred camera with a usual field of view, for images whose own is not known.
+
+    Args:
+        height: of the image, in pixels.
+        width: of the image, in pixels.
+
+    Returns:
+        Its intrinsics, 3 x 3.
+    """
     focal = width / 2 / math.tan(ASSUMED_VIEW / 2)
     return torch.tensor([[focal, 0, (width - 1) / 2], [0, focal, (height - 1) / 2], [0, 0, 1]])
 

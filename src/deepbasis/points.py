@@ -5,17 +5,16 @@ The camera is a pinhole: x points right, y down, z forward. u is the column and 
 centre of the top left pixel is at (0, 0). Depth is z-depth in metres.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from deepbasis import latent
+from deepbasis.arguments import to_number, to_numbers
 from deepbasis.shapes import Bool, Float, Int
 
 Rows = Float[np.ndarray, "n columns"]
@@ -24,6 +23,7 @@ Camera = Float[Tensor, "3 3"]
 
 # Share of its bounding box that a sensor's points cover, whatever the outline of what it sees.
 COVERED = 0.75
+WANTED_CAMERA = "[[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels"
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,24 @@ class Points:
 
     @classmethod
     def from_rows(cls, rows: Rows) -> "Points":
-        """Rows of `u v metres` or `u v metres sigma`; those without a measurement are dropped."""
+        """Rows of `u v metres` or `u v metres sigma`; those without a measurement are dropped.
+
+        Args:
+            rows: [n, 3] or [n, 4]: column, row, metres and, if known, sigma: the standard deviation
+                in metres.
+
+        Returns:
+            The points; `dropped` counts rows without a measurement.
+
+        Raises:
+            ValueError: if the rows have another shape, a depth or sigma is negative, or no sigma is
+                finite.
+        """
+        if rows.ndim != 2 or rows.shape[1] not in (3, 4):
+            raise ValueError(
+                f"rows of points are {list(rows.shape)}; pass [n, 3] or [n, 4]: `u v metres` or "
+                "`u v metres sigma`"
+            )
         negative = np.isfinite(rows) & (rows < 0)
         if negative[:, 2:].any():
             first = rows[negative[:, 2:].any(1)][0]
@@ -68,7 +85,14 @@ class Points:
 
     @classmethod
     def from_map(cls, depth: ArrayLike) -> "Points":
-        """A depth map in metres; 0, NaN and infinity mean no measurement."""
+        """A depth map in metres; 0, NaN and infinity mean no measurement.
+
+        Args:
+            depth: [height, width].
+
+        Returns:
+            A point for each measured pixel.
+        """
         values = to_numbers(depth, "the depth map")
         row, column = np.nonzero(np.isfinite(values) & (values != 0))
         return cls.from_rows(np.stack([column, row, values[row, column]], 1))
@@ -77,7 +101,15 @@ class Points:
     def from_maps(
         cls, sparse: Float[Tensor, "b 1 h w"], weight: Float[Tensor, "b 1 h w"] | None = None
     ) -> "Points":
-        """A batch of sparse depth maps in metres; 0, NaN and infinity mean no measurement."""
+        """A batch of sparse depth maps in metres; 0, NaN and infinity mean no measurement.
+
+        Args:
+            sparse: depth in metres.
+            weight: relative precision of each pixel, 1 by default.
+
+        Returns:
+            The points of each image, padded with weight 0.
+        """
         _check_maps(sparse, weight)
         # Half precision holds no column beyond 256 or 2048.
         sparse = sparse.to(torch.promote_types(sparse.dtype, torch.float32))
@@ -119,6 +151,12 @@ class Points:
                 it already.
             size: height and width of the image.
             sigma: standard deviation of each point in metres.
+
+        Returns:
+            The points that fall into the image; `dropped` counts the others.
+
+        Raises:
+            ValueError: if no point falls into the image, or cloud or camera have a wrong shape.
         """
         check_camera(intrinsics)
         if xyz.ndim != 2 or xyz.shape[1] != 3:
@@ -147,7 +185,14 @@ class Points:
 
     @classmethod
     def join(cls, sets: Sequence["Points"]) -> "Points":
-        """Several sets of points of the same images, one after the other; without their sigma."""
+        """Several sets of points of the same images, one after the other; without their sigma.
+
+        Args:
+            sets: of the same images.
+
+        Returns:
+            All points.
+        """
 
         def joined(name: str) -> Tensor:
             return torch.cat([getattr(one, name) for one in sets], -1)
@@ -156,7 +201,14 @@ class Points:
 
     @classmethod
     def pad(cls, images: Sequence["Points"]) -> "Points":
-        """A batch of the points of several images."""
+        """A batch of the points of several images.
+
+        Args:
+            images: points of one image each.
+
+        Returns:
+            A batch.
+        """
 
         def padded(name: str) -> Tensor:
             parts = [getattr(points, name) for points in images]
@@ -186,13 +238,28 @@ class Points:
         return (self.v + 0.5).floor().long(), (self.u + 0.5).floor().long()
 
     def to(self, device: torch.device, dtype: torch.dtype) -> "Points":
-        """The same points elsewhere."""
+        """The same points elsewhere.
+
+        Args:
+            device: where the tensors go.
+            dtype: of the tensors.
+
+        Returns:
+            The moved points.
+        """
         names = ("u", "v", "z", "weight", "sigma")
         moved = {n: t.to(device, dtype) for n in names if (t := getattr(self, n)) is not None}
         return replace(self, **moved)
 
     def where(self, keep: Bool[Tensor, "n"] | Int[Tensor, "m"]) -> "Points":
-        """Some of the points of one image, by a mask or by their indices."""
+        """Some of the points of one image, by a mask or by their indices.
+
+        Args:
+            keep: mask, or indices.
+
+        Returns:
+            These points, in the order of the indices.
+        """
         names = ("u", "v", "z", "weight", "sigma")
         kept = {n: t[keep] for n in names if (t := getattr(self, n)) is not None}
         return replace(self, **kept)
@@ -201,6 +268,13 @@ class Points:
         """Those of one image inside its borders and up to `max_depth` metres, in reading order.
 
         Of points on one pixel the nearest is kept. What is left out is counted in `dropped`.
+
+        Args:
+            size: height and width of the image.
+            max_depth: in metres.
+
+        Returns:
+            The points that are left.
         """
         tests: dict[str, Callable[[Rows], Bool[np.ndarray, " n"]]] = {
             "outside the image": lambda rows: _inside(rows, size),
@@ -227,6 +301,9 @@ class Points:
 
         Args:
             usual: v; 0 if it is not known, and then the median point's sigma^2 takes its place.
+
+        Returns:
+            Points whose weights follow from their sigma; the same ones if they have no sigma.
         """
         if self.sigma is None or not len(self):
             return self
@@ -235,7 +312,14 @@ class Points:
         return replace(self, weight=self.weight * usual / (usual + square))
 
     def to_map(self, size: tuple[int, int]) -> Depth:
-        """Sparse depth map of one image, in metres; 0 where nothing was measured."""
+        """Sparse depth map of one image, in metres; 0 where nothing was measured.
+
+        Args:
+            size: height and width of the image.
+
+        Returns:
+            The map; a point between pixels goes to the nearest.
+        """
         depth = torch.zeros(1, *size)
         row, column = self.pixel
         depth[0, row, column] = latent.to_depth(self.z).float()
@@ -249,6 +333,12 @@ def to_points(points: ArrayLike | Points | None, size: tuple[int, int]) -> Point
         points: `Points`; a map of the image's size in metres; rows of `u v metres` or
             `u v metres sigma`; or None.
         size: height and width of the image.
+
+    Returns:
+        The points.
+
+    Raises:
+        ValueError: if the shape is neither that of a map nor that of rows, or could be both.
     """
     if isinstance(points, Points):
         return points
@@ -269,10 +359,38 @@ def to_points(points: ArrayLike | Points | None, size: tuple[int, int]) -> Point
     return Points.from_rows(values) if rows else Points.from_map(values)
 
 
+def check_max_depth(max_depth: float | None) -> float:
+    """Check the largest depth of points.
+
+    Args:
+        max_depth: in metres; None for any.
+
+    Returns:
+        The depth as a number of Python, infinite for None.
+
+    Raises:
+        ValueError: if it is not a positive number.
+    """
+    if max_depth is None:
+        return np.inf
+    limit = to_number(max_depth, "`max_depth`", "a positive depth in metres")
+    if not limit > 0:
+        raise ValueError(f"`max_depth` is {limit}; pass a positive depth in metres")
+    return limit
+
+
 def distance_to_points(
     rows: Float[np.ndarray, "n columns"], size: tuple[int, ...]
 ) -> Float[np.ndarray, "h w"]:
-    """Distance of each pixel to the nearest point, in pixels; infinite if there is none."""
+    """Distance of each pixel to the nearest point, in pixels; infinite if there is none.
+
+    Args:
+        rows: column and row of each point, and any other columns.
+        size: height and width of the image.
+
+    Returns:
+        A map.
+    """
     from scipy.ndimage import distance_transform_edt
 
     if not len(rows):
@@ -281,30 +399,6 @@ def distance_to_points(
     empty = np.ones(size, np.bool_)
     empty[row, column] = False
     return np.asarray(distance_transform_edt(empty), np.float32)
-
-
-def to_numbers(values: object, name: str) -> Float[np.ndarray, "..."]:
-    """Real numbers in float64; masked elements become NaN."""
-    if isinstance(values, str | os.PathLike):
-        raise ValueError(
-            f"{name} are the path {os.fspath(values)!r}; read the file first, with "
-            "`deepbasis.data.clouds.read_points` or `deepbasis.data.formats.read_depth`"
-        )
-    if isinstance(values, Tensor):
-        values = values.detach().cpu().to(torch.float64).numpy()
-    mask = np.ma.getmaskarray(values) if np.ma.isMaskedArray(values) else None
-    try:
-        array = np.asarray(values)
-    except ValueError as error:  # rows of different lengths
-        raise ValueError(f"{name} cannot be read as an array of numbers ({error})") from error
-    if not array.size:
-        return np.zeros(array.shape)
-    if array.dtype.kind not in "iuf":
-        raise ValueError(
-            f"{name} hold {array.dtype} values, a {type(values).__name__}; expected real numbers"
-        )
-    numbers = array.astype(np.float64)
-    return numbers if mask is None else np.where(mask, np.nan, numbers)
 
 
 def remove_occluded(
@@ -316,6 +410,15 @@ def remove_occluded(
     nearer by more than `margin` of its depth. The radius, unless given, is about half the distance
     between scan lines: a surface in front has a point that close, while the next line of a road
     that recedes is farther away. Visible points as close as that to an outline are lost.
+
+    Args:
+        points: of one image.
+        size: height and width of the image.
+        radius: in pixels; by default from the distance between scan lines.
+        margin: relative difference of depth.
+
+    Returns:
+        The visible points; `dropped` counts the others.
     """
     if not len(points):
         return points
@@ -331,7 +434,18 @@ def remove_occluded(
 
 
 def range_to_depth(ranges: Depth, intrinsics: Camera) -> Depth:
-    """Depth along the camera's axis from distances along each pixel's ray; 0 stays 0."""
+    """Depth along the camera's axis from distances along each pixel's ray; 0 stays 0.
+
+    Args:
+        ranges: distances in metres along the rays.
+        intrinsics: of the camera, 3 x 3 in pixels.
+
+    Returns:
+        z-depth in metres.
+
+    Raises:
+        ValueError: if the intrinsics are not those of a camera.
+    """
     check_camera(intrinsics)
     row, column = torch.meshgrid(*map(torch.arange, ranges.shape[1:]), indexing="ij")
     pixels = torch.stack([column, row, torch.ones_like(row)], -1).double()
@@ -342,22 +456,70 @@ def range_to_depth(ranges: Depth, intrinsics: Camera) -> Depth:
 def project(
     xyz: Float[Tensor, "n 3"], intrinsics: Camera
 ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"], Bool[Tensor, "n"]]:
-    """Column and row of points in the camera's frame, and which of them are in front of it."""
+    """Column and row of points in the camera's frame, and which of them are in front of it.
+
+    Args:
+        xyz: points in metres in the camera's frame.
+        intrinsics: of the camera, 3 x 3 in pixels.
+
+    Returns:
+        Column, row and whether a point is in front of the camera.
+    """
     ahead = xyz.isfinite().all(1) & (xyz[:, 2] > 0)
     x, y, w = (torch.where(ahead[:, None], xyz, 1).double() @ intrinsics.double().mT).unbind(1)
     return x / w, y / w, ahead
 
 
+def to_camera(intrinsics: ArrayLike | None) -> Camera:
+    """The camera's intrinsics as a user passes them.
+
+    Args:
+        intrinsics: of the camera, 3 x 3 in pixels.
+
+    Returns:
+        The same in float64.
+
+    Raises:
+        ValueError: if they are missing, or not those of a camera.
+    """
+    if intrinsics is None:
+        raise ValueError(f"sizes in metres need the camera's intrinsics; pass {WANTED_CAMERA}")
+    camera = torch.from_numpy(to_numbers(intrinsics, "the camera's intrinsics"))
+    check_camera(camera)
+    return camera
+
+
 def check_camera(intrinsics: Camera) -> None:
-    """Refuse intrinsics that are not those of a camera."""
+    """Refuse intrinsics that are not those of a camera.
+
+    Args:
+        intrinsics: of the camera, 3 x 3 in pixels.
+
+    Raises:
+        ValueError: if they are not.
+    """
+    if intrinsics.shape != (3, 3):
+        raise ValueError(
+            f"the camera's intrinsics are {list(intrinsics.shape)}; pass {WANTED_CAMERA}"
+        )
     positive = intrinsics.isfinite().all() and (intrinsics.diagonal() > 0).all()
     if not (positive and torch.linalg.det(intrinsics.double()) > 0):
-        wanted = "[[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels"
-        raise ValueError(f"the camera's intrinsics are {intrinsics.tolist()}; pass {wanted}")
+        raise ValueError(f"the camera's intrinsics are {intrinsics.tolist()}; pass {WANTED_CAMERA}")
 
 
 def check_pose(pose: ArrayLike, name: str) -> Float[Tensor, "4 4"]:
-    """A rigid transform, 4 x 4 in float64; anything else is refused."""
+    """A rigid transform, 4 x 4 in float64; anything else is refused.
+
+    Args:
+        pose: a matrix.
+        name: what it is, for the error message.
+
+    Returns:
+        The matrix.
+
+    Raises:
+        ValueError: if it is not 4 x 4, or its rotation is not one.
+    """
     values = torch.from_numpy(to_numbers(pose, name))
     if values.shape != (4, 4):
         raise ValueError(f"{name} is {list(values.shape)}; expected a 4 x 4 matrix")
@@ -375,19 +537,31 @@ def check_pose(pose: ArrayLike, name: str) -> Float[Tensor, "4 4"]:
 
 
 def local_maximum(values: Depth, radius: int) -> Depth:
-    """Largest value in the square window around each pixel."""
-    in_rows = F.max_pool2d(values, (1, 2 * radius + 1), stride=1, padding=(0, radius))
-    return F.max_pool2d(in_rows, (2 * radius + 1, 1), stride=1, padding=(radius, 0))
+    """Largest value in the square window around each pixel, as fast for any window.
+
+    Args:
+        values: a map.
+        radius: of the window, in pixels.
+
+    Returns:
+        A map of the same size.
+    """
+    from scipy.ndimage import maximum_filter1d
+
+    found = values.cpu().numpy()
+    for axis in (1, 2):
+        found = maximum_filter1d(found, 2 * radius + 1, axis, mode="constant", cval=-np.inf)
+    return torch.from_numpy(found).to(values)
 
 
 def _reach(known: Bool[Tensor, "1 h w"]) -> int:
     """One more than the radius within which COVERED of the pixels between the points have one."""
+    from scipy.ndimage import distance_transform_cdt
+
     _, row, column = known.nonzero(as_tuple=True)
-    box = known[:, row.min() : row.max() + 1, column.min() : column.max() + 1].float()
-    radius = 0
-    while local_maximum(box, radius).mean() < COVERED:
-        radius += 1
-    return radius + 1
+    box = known[0, row.min() : row.max() + 1, column.min() : column.max() + 1]
+    distance = distance_transform_cdt(~box.numpy(), "chessboard")
+    return int(np.quantile(distance, COVERED, method="inverted_cdf")) + 1
 
 
 def _inside(rows: Rows, size: tuple[int, int]) -> Bool[np.ndarray, " n"]:

@@ -39,7 +39,9 @@ class Outlier(NamedTuple):
     """A measurement that contradicts the others."""
 
     u: float
+    """Column."""
     v: float
+    """Row."""
     depth: float
     """As measured, in metres."""
     expected: float
@@ -58,12 +60,15 @@ class Completion:
     """
 
     latent_mean: Float[np.ndarray, "h w"]
+    """Mean of log depth."""
     latent_var: Float[np.ndarray, "h w"]
+    """Variance of log depth."""
     points: Float[np.ndarray, "n columns"]
     """Measurements used: u, v, metres and, if given, sigma; `complete` takes them again."""
     dropped: dict[str, int]
     """How many were not used, by reason."""
     warnings: tuple[str, ...] = ()
+    """What looks wrong with the points or the image."""
     error_distribution: latent.ErrorDistribution = latent.LAPLACE
     """Distribution of the latent around its mean."""
     fitted: Fitted | None = None
@@ -86,7 +91,18 @@ class Completion:
         judged: Float[Tensor, "n"] | Judge | None = None,
         familiarity: float | None = None,
     ) -> "Completion":
-        """The completion of one image."""
+        """The completion of one image.
+
+        Args:
+            prediction: of a batch of one image.
+            points: that were used.
+            fitted: the fit, if there is one.
+            judged: probability that each point is wrong, or what computes it.
+            familiarity: of the image.
+
+        Returns:
+            The completion.
+        """
         here = Prediction(*(part[0, 0].float().cpu() for part in prediction))
         distribution: latent.ErrorDistribution = latent.LAPLACE
         warnings = [*_doubt_size(here.mean.shape), *_doubt_places(points)]
@@ -123,12 +139,32 @@ class Completion:
         return (high - low) / 2
 
     def interval(self, level: float) -> tuple[Float[np.ndarray, "h w"], Float[np.ndarray, "h w"]]:
-        """Depths in metres between which a sensor would read with probability `level`."""
+        """Depths in metres between which a sensor would read with probability `level`.
+
+        Args:
+            level: the probability, such as 0.9.
+
+        Returns:
+            Lower and upper bound, [height, width].
+
+        Raises:
+            ValueError: if the level is not a probability.
+        """
         mean, half = torch.from_numpy(self.latent_mean), torch.from_numpy(self.half_width(level))
         return latent.to_depth(mean - half).numpy(), latent.to_depth(mean + half).numpy()
 
     def half_width(self, level: float) -> Float[np.ndarray, "h w"]:
-        """Half the width of the latent interval of probability `level`: 0.1 is about 10 %."""
+        """Half the width of the latent interval of probability `level`: 0.1 is about 10 %.
+
+        Args:
+            level: the probability, such as 0.9.
+
+        Returns:
+            A map.
+
+        Raises:
+            ValueError: if the level is not a probability.
+        """
         var = torch.from_numpy(self.latent_var)
         own = self.error_distribution.half_width(var, level).numpy()
         if self.conformal is None:
@@ -138,7 +174,14 @@ class Completion:
         return self.conformal.half_width(own, std, distance, level)
 
     def with_conformal(self, table: ConformalTable) -> "Completion":
-        """The same with the intervals of a conformal table."""
+        """The same with the intervals of a conformal table.
+
+        Args:
+            table: learned from held-out points.
+
+        Returns:
+            A new completion.
+        """
         return replace(self, conformal=table)
 
     def sample(self, n: int, seed: int = 0) -> Float[np.ndarray, "n h w"]:
@@ -146,6 +189,16 @@ class Completion:
 
         What a sensor would read at each pixel has the distribution of `interval`, and near pixels
         deviate together.
+
+        Args:
+            n: number of maps.
+            seed: of the draw.
+
+        Returns:
+            The maps.
+
+        Raises:
+            ValueError: if `n` is less than 1, or the completion has no fit.
         """
         return self.joint.sample(n, seed).numpy()
 
@@ -164,13 +217,32 @@ class Completion:
             b: of the other.
             intrinsics: of the camera, 3 x 3, in pixels of this image.
             level: probability of the interval.
+
+        Returns:
+            Median, std and interval, in metres.
+
+        Raises:
+            ValueError: if the pixels are outside the image or the same, or the intrinsics are
+                missing.
         """
         return self.joint.distance(a, b, intrinsics, level)
 
     def size(
         self, mask: ArrayLike, intrinsics: ArrayLike | None = None, *, level: float = 0.9
     ) -> Size:
-        """Mean depth, area, width and height of the pixels of a mask, with their intervals."""
+        """Mean depth, area, width and height of the pixels of a mask, with their intervals.
+
+        Args:
+            mask: [height, width], true for the pixels of the region.
+            intrinsics: of the camera, 3 x 3, in pixels of this image.
+            level: probability of the interval.
+
+        Returns:
+            The four quantities.
+
+        Raises:
+            ValueError: if the mask is empty or of another size, or the intrinsics are missing.
+        """
         return self.joint.measure(mask, intrinsics, level)
 
     @overload
@@ -184,7 +256,16 @@ class Completion:
     ) -> Float[np.ndarray, "h w"] | float:
         """Probability that a sensor would read less than this many metres.
 
-        Without a mask, that of each pixel; with one, that of any pixel of the mask.
+        Args:
+            metres: the distance.
+            mask: [height, width], true for the pixels of a region.
+
+        Returns:
+            Without a mask, the probability of each pixel; with one, that of any pixel of the
+            region.
+
+        Raises:
+            ValueError: if the mask is empty or of another size.
         """
         if mask is None:
             return self.joint.closer(metres).numpy()
@@ -195,6 +276,15 @@ class Completion:
 
         They are chosen one after the other, each given those before it, from about 1200 pixels that
         are spread over the image.
+
+        Args:
+            k: number of pixels.
+
+        Returns:
+            Column and row of each.
+
+        Raises:
+            ValueError: if `k` is less than 1 or too large for the image.
         """
         return self.joint.next_points(k).numpy()
 

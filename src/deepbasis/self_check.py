@@ -85,13 +85,22 @@ class Check:
 
     def write(self, path: Path) -> None:
         """Write the points to a file."""
+        write_npy(path, self.to_array())
+
+    def to_array(self) -> Float[np.ndarray, "columns n"]:
+        """The points as one array."""
         columns = (self.depth, self.predicted, self.error, self.distance, self.far, self.cell)
-        write_npy(path, np.stack([*columns, *self.half]))
+        return np.stack([*columns, *self.half])
 
     @classmethod
     def read(cls, path: Path) -> "Check":
         """Read what `write` wrote: all but the registration."""
-        depth, predicted, error, distance, far, cell, *half = load_array(path)
+        return cls.of_array(load_array(path))
+
+    @classmethod
+    def of_array(cls, values: Float[np.ndarray, "columns n"]) -> "Check":
+        """What `to_array` gave: all but the registration."""
+        depth, predicted, error, distance, far, cell, *half = values
         return cls(
             depth, predicted, error, np.stack(half), distance, far, cell, np.zeros_like(cell)
         )

@@ -41,7 +41,15 @@ from deepbasis.fit.correlated import bound, combine
 from deepbasis.layer import BasisFit, Errors, Fitted, Observed, Pyramid
 from deepbasis.layer.errors import CorrelatedFit
 from deepbasis.layer.learned_prior import LearnedPrior
-from deepbasis.points import Points, check_camera, check_pose, project, remove_occluded, to_points
+from deepbasis.points import (
+    Points,
+    check_max_depth,
+    check_pose,
+    project,
+    remove_occluded,
+    to_camera,
+    to_points,
+)
 from deepbasis.result import NO_POINTS, Completion
 from deepbasis.shapes import Bool, Float, UInt8
 from deepbasis.tracking import Tracks, lattice, to_grey, track
@@ -137,10 +145,20 @@ class LastFrame(NamedTuple):
     """Log depth as predicted."""
     weights: fit.Prior | None
     """Posterior of the weights given all points that are not in the map; None without any."""
-    fitted: Fitted
+    fitted: Fitted | None
+    """None if all points are in `weights`."""
     pose: Float[Tensor, "4 4"] | None
     points: Points
     """All that were fitted: measured and carried over. With a pose, they are the map."""
+
+    @property
+    def light(self) -> "LastFrame":
+        """The same without the bases, which take most of the memory; for frames without a pose."""
+        everything = torch.ones(len(self.points), dtype=torch.bool)
+        weights = self.weights
+        if self.fitted is not None and everything.any():
+            weights = absorb(self.fitted, everything)
+        return self._replace(weights=weights, fitted=None, points=self.points.where(~everything))
 
 
 @dataclass
@@ -168,12 +186,10 @@ class Stream:
     """Numbers of the frames at which all that was known was dropped."""
 
     def __post_init__(self) -> None:
-        if self.max_depth is not None and not self.max_depth > 0:
-            raise ValueError(f"`max_depth` is {self.max_depth}; pass a positive depth in metres")
+        self.limit = check_max_depth(self.max_depth)
         self.camera = None
         if self.intrinsics is not None:
-            self.camera = torch.as_tensor(np.asarray(self.intrinsics, dtype=np.float64))
-            check_camera(self.camera)
+            self.camera = to_camera(self.intrinsics)
 
     @torch.no_grad()
     def add(
@@ -188,8 +204,7 @@ class Stream:
         """
         size = (scene.image.shape[2], scene.image.shape[3])
         place = self._check(size, pose)
-        limit = np.inf if self.max_depth is None else self.max_depth
-        own = to_points(points, size).inside(size, limit)
+        own = to_points(points, size).inside(size, self.limit)
         if self.robust and len(own):
             own = own.where(self.layer.judge(scene.observe(own, errors=self.errors)).cpu() <= 0.5)
         grey = to_grey(scene.image.cpu())
@@ -202,7 +217,9 @@ class Stream:
         used, known = own, None
         if last is not None:
             used, left = self._carry(last, own, place, size)
-            known = absorb(last.fitted, left) if left.any() else last.weights
+            known = last.weights
+            if last.fitted is not None and left.any():
+                known = absorb(last.fitted, left)
             if known is not None:
                 v, u = places.to(scene.image.device).mT[:, None]
                 known = widen(known, self.prior, scene.pyramid.at(v, u)[0].mean(0))
@@ -360,7 +377,7 @@ def predict_at(
     values = torch.cat([(z - phi @ weights)[:, None], phi], -1)
     values = torch.nn.functional.pad(values, (0, 0, 0, field.k))
     known = combine(near, b.double(), values)
-    correction = s * bound(known[:, 0], near, values[:, 0])
+    correction = s * bound(known[:, 0], values[:, 0][near])
     return bases @ weights + correction, bases - s[:, None] * known[:, 1:]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import trimesh
+from PIL import Image
 from safetensors.torch import save_file
 
 from deepbasis.cli import main
@@ -137,6 +138,28 @@ def test_what_is_written_reads_back(complete, tmp_path, capsys):
     said = capsys.readouterr()
     assert "wall: 400 points used; median std 0." in said.out
     assert said.err == ""
+
+
+@pytest.mark.parametrize(("name", "scale"), [("ros", 1000), ("kitti", 256), ("tum", 5000)])
+def test_conventions_of_16_bit_depth(complete, tmp_path, name, scale):
+    assert complete(f"--sparse map.npy --png {name}") == 0
+    exact, told = np.load(tmp_path / "out/wall-depth.npy"), summary(tmp_path)
+    counts = np.array(Image.open(tmp_path / "out/wall-depth.png"))
+    np.testing.assert_array_equal(counts, np.rint(exact.astype(np.float64) * scale))
+    assert told["png_scale"]["depth"] == scale
+    assert told["warnings"] == []
+
+
+def test_depth_beyond_a_convention_is_no_measurement(complete, tmp_path, capsys):
+    rows = np.loadtxt("rows.csv")
+    np.savetxt("far.csv", rows * [1, 1, 5])
+    assert complete("--sparse far.csv --png tum") == 0
+    exact = np.load(tmp_path / "out/wall-depth.npy")
+    counts = np.array(Image.open(tmp_path / "out/wall-depth.png"))
+    beyond = exact > 65535 / 5000
+    assert 0 < beyond.mean() < 1
+    np.testing.assert_array_equal(counts == 0, beyond)
+    assert f"--png tum ends at 13.107 m, so {beyond.sum()} pixels beyond" in capsys.readouterr().err
 
 
 def test_options_reach_the_model(complete, tmp_path):
@@ -324,8 +347,6 @@ def test_a_bad_image_model_or_folder_is_one_sentence_too(complete, monkeypatch, 
         complete("", image="broken.jpg"), "broken.jpg cannot be read as a picture", capsys
     )
     check_refused(complete("", image="nothing.jpg"), "there is no file nothing.jpg", capsys)
-    monkeypatch.setattr("deepbasis.model.WEIGHTS", tmp_path)
-    shutil.copy("model.safetensors", "indoor.safetensors")
     check_refused(complete("", model="indor"), "did you mean 'indoor'?", capsys)
     other = {"deepbasis": json.dumps({"format": 99, "architecture": {}})}
     save_file({"x": torch.zeros(1)}, "other.safetensors", other)

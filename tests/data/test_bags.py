@@ -16,6 +16,7 @@ from deepbasis.cli import main
 from deepbasis.data import messages
 from deepbasis.data.bags import Bag, BagWriter, Topics, find_transform
 from deepbasis.data.lens import Lens
+from deepbasis.data.limits import MissingOption
 from deepbasis.data.recording import Recorded, pair
 from models import make_model
 
@@ -122,7 +123,7 @@ def test_images_without_points_near_in_time_are_left_out(tmp_path):
 
     bag = Bag(write_drive(tmp_path / "a.bag", fill=lonely))
     assert len(bag.names) == 3
-    assert "1 have no points within 0.02 s" in bag.about
+    assert "1 without points within 0.02 s left out" in bag.about
     with pytest.raises(
         ValueError, match=r"within 0.001 s of an image; the nearest pair is 0.003 s"
     ):
@@ -357,8 +358,74 @@ def test_refusals_are_one_sentence(tmp_path):
         with pytest.raises(ValueError, match=said.replace("(", r"\(")):
             Bag(path, topics)
     alone = Bag(path, Topics("/other/image", POINTS))
-    with pytest.raises(ValueError, match="pass --info, the topic of its camera info"):
+    with pytest.raises(MissingOption, match="pass --info, the topic of its camera info"):
         alone.read(alone.names[0])
+    coloured = Bag(path, Topics(IMAGE, "/other/image"))
+    with pytest.raises(MissingOption, match="encoding 'rgb8'; expected 16UC1 or 32FC1"):
+        coloured.read(coloured.names[0])
+
+
+def test_a_bag_without_images_tells_its_topics(tmp_path):
+    bag = FakeBag(tmp_path / "a.bag")
+    for number in range(15):
+        bag.cloud(f"/points{number}", START, np.ones((5, 3)))
+    bag.close()
+    needs = "--image needs a topic of Image or CompressedImage"
+    with pytest.raises(ValueError, match=needs) as said:
+        Bag(tmp_path / "a.bag")
+    assert "/points0 (PointCloud2), " in str(said.value)
+    assert str(said.value).endswith("and 3 more")
+
+
+def test_a_bag_with_depth_images_tells_that_they_are_not_used(tmp_path):
+    bag = FakeBag(tmp_path / "a.bag")
+    bag.compressed("/cam/compressed", START, wall()[0])
+    bag.image("/cam/depth", START, np.full(SIZE, 2000, np.uint16), "16UC1")
+    bag.close()
+    about = Bag(tmp_path / "a.bag", Topics("/cam/compressed")).about
+    assert about.endswith("without points; pass --points with one of /cam/depth to use them")
+
+
+def test_a_camera_info_of_another_size_is_refused(tmp_path):
+    bag = FakeBag(tmp_path / "a.bag")
+    for topic, size in (("/half", (SIZE[0] // 2, SIZE[1] // 2)), ("/none", (0, 0))):
+        bag.info(topic, START, CAMERA, size)
+    bag.image("/cam", START, wall()[0], "rgb8")
+    bag.close()
+    bag = Bag(tmp_path / "a.bag", Topics("/cam", info="/half"))
+    with pytest.raises(MissingOption, match="its camera info is of images of"):
+        bag.read(bag.names[0])
+    bag = Bag(tmp_path / "a.bag", Topics("/cam", info="/none"))
+    assert bag.read(bag.names[0]).camera is not None
+
+
+def test_a_folder_without_metadata_names_its_bag(tmp_path, monkeypatch, capsys):
+    path = write_drive(tmp_path / "drive")
+    (path / "metadata.yaml").unlink()
+    words = f"complete {path} --image {IMAGE} --out {tmp_path}/out"
+    monkeypatch.setattr(sys, "argv", ["deepbasis", *words.split()])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert f"without metadata.yaml; pass {path}/drive.mcap" in capsys.readouterr().err
+
+
+def test_what_an_option_would_mend_is_told_once(tmp_path, monkeypatch, capsys):
+    """Not once for each image of a long bag."""
+
+    def other(bag):
+        for number in range(3):
+            bag.image("/cam/other", START + number, wall()[0], "rgb8", frame="unknown")
+
+    path = write_drive(tmp_path / "a.bag", fill=other)
+    make_model(errors="independent").save(tmp_path / "model.safetensors")
+    words = f"{path} --image /cam/other --points {POINTS} --out {tmp_path}/out"
+    words += f" --model {tmp_path}/model.safetensors"
+    monkeypatch.setattr(sys, "argv", ["deepbasis", "complete", *words.split()])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    said = capsys.readouterr().err
+    assert said.count("no static transform leads from the points' frame") == 1
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["a.bag", "a.mcap", "a.db3", "folder"])
@@ -378,10 +445,14 @@ def test_a_file_that_is_no_bag(name, tmp_path, monkeypatch, capsys):
     assert "Traceback" not in said
 
 
-def test_a_bag_that_ends_too_early(tmp_path):
-    path = write_drive(tmp_path / "a.bag")
+@pytest.mark.parametrize(
+    ("name", "mend"), [("drive.bag", "rosbag reindex"), ("drive", "mcap recover")]
+)
+def test_a_bag_that_ends_too_early(name, mend, tmp_path):
+    path = write_drive(tmp_path / name)
+    path = path if path.is_file() else next(path.glob("*.mcap"))
     path.write_bytes(path.read_bytes()[:-2000])
-    with pytest.raises(ValueError, match="cannot be read as a bag"):
+    with pytest.raises(ValueError, match=f"cannot be read as a bag: it is damaged .*`{mend}`"):
         Bag(path)
 
 

@@ -76,6 +76,7 @@ def test_no_calibration_is_an_unknown_camera(root):
         ("P_rect_02", "P_rect_09", r"has no row `P_rect_02:` of 12 numbers \(found 0\)"),
         ("4.485728e+01", "", r"has no row `P_rect_02:` of 12 numbers \(found 11\)"),
         ("4.485728e+01", "x", r": P_rect_02 holds something that is not a number"),
+        ("7.215377e+02", "nan", r"cannot be read as a calibration of KITTI: .*intrinsics are"),
     ],
 )
 def test_a_calibration_with_a_missing_row_says_so(tmp_path, old, new, said):

@@ -158,7 +158,9 @@ def test_a_frame_that_is_missing_is_named(root):
         NyuFolder(root)
 
 
-@pytest.mark.parametrize("text", ["[]", "{", json.dumps({"train": []}), '{"train": ["x"]}'])
+@pytest.mark.parametrize("text", ["[]", "{", json.dumps({"train": []}), '{"train": ["x"]}',
+                                  "[" * 100_000, '{"train": [1e999], "test": []}'],
+                         ids=range(6))  # fmt: skip
 def test_a_wrong_split_file_is_refused(root, text):
     (root / "split.json").write_text(text)
     with pytest.raises(ValueError, match=r'split\.json should hold {"train": \[numbers\]'):

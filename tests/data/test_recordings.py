@@ -11,6 +11,7 @@ import sys
 
 import laspy
 import numpy as np
+import pye57
 import pytest
 import torch
 from PIL import Image
@@ -275,7 +276,7 @@ def test_confidence_becomes_sigma(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".las", ".laz"])
-def test_las_clouds(tmp_path, suffix):
+def test_las_clouds(tmp_path, suffix, monkeypatch):
     xyz = np.random.default_rng(0).uniform(-5, 5, (20, 3)) + np.array([5e5, 4e6, 100])
     header = laspy.LasHeader(point_format=3, version="1.2")
     header.offsets, header.scales = xyz.min(0), np.full(3, 0.001)
@@ -286,6 +287,35 @@ def test_las_clouds(tmp_path, suffix):
     assert read_cloud(path) == pytest.approx(xyz, abs=0.001)
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(ValueError, match="cannot be read as a LAS point cloud"):
+        read_cloud(path)
+    monkeypatch.setitem(sys.modules, "laspy", None)
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "deepbasis\[las\]"'):
+        read_cloud(path)
+
+
+def write_e57(path, scans, poses):
+    with pye57.E57(str(path), mode="w") as file:
+        for xyz, (turn, moved) in zip(scans, poses, strict=True):
+            columns = {f"cartesian{axis}": xyz[:, i].copy() for i, axis in enumerate("XYZ")}
+            file.write_scan_raw(columns, rotation=np.array(turn), translation=np.array(moved))
+
+
+def test_scans_of_an_e57_file_are_joined_in_its_frame(tmp_path, monkeypatch):
+    draw = np.random.default_rng(0)
+    first, second = draw.uniform(-5, 5, (20, 3)), draw.uniform(-5, 5, (30, 3))
+    quarter = [np.sqrt(0.5), 0, 0, np.sqrt(0.5)]  # w x y z: x becomes y
+    path = tmp_path / "cloud.e57"
+    write_e57(path, [first, second], [([1.0, 0, 0, 0], [0.0, 0, 0]), (quarter, [10.0, 0, 1])])
+    turned = np.stack([10 - second[:, 1], second[:, 0], 1 + second[:, 2]], 1)
+    assert read_cloud(path) == pytest.approx(np.concatenate([first, turned]), abs=1e-5)
+    content = path.read_bytes()
+    changed = content[:500] + b"x" + content[501:]
+    for damaged in (content[:700], b"ASTM-E57" + bytes(2000), b"", changed):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="cannot be read as an E57 point cloud"):
+            read_cloud(path)
+    monkeypatch.setitem(sys.modules, "pye57", None)
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "deepbasis\[e57\]"'):
         read_cloud(path)
 
 
@@ -301,6 +331,30 @@ def complete(wall, tmp_path, monkeypatch, capsys):
         return capsys.readouterr().out
 
     return run
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("tum --sparse a.csv", "--sparse is for images; tum has its own points"),
+        ("tum --poses a.txt --sequence --intrinsics camera.txt", "--poses is for images"),
+        ("tum --image /camera", "--image is a topic of a bag; tum is none"),
+        ("nerf --extrinsics pose.txt", "--extrinsics is of a cloud; nerf needs none"),
+        ("nerf --intrinsics camera.txt", "--intrinsics cannot replace the camera of nerf"),
+        ("images --points /velodyne", "--points is a topic of a bag; images is none"),
+        ("images --sparse sparse --confidence a.png", "does not go with --sparse sparse"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(wall, tmp_path, complete, capsys, words, said):
+    write_tum(tmp_path / "tum", wall)
+    write_transforms(tmp_path / "nerf", wall, depth=True)
+    write_colmap(tmp_path / "sparse", wall, binary=False)
+    wall.save_images(tmp_path / "images", ["000", "001"])
+    (tmp_path / "camera.txt").write_text(f"{FX} {FY} {CX} {CY}")
+    np.savetxt(tmp_path / "pose.txt", np.eye(4))
+    with pytest.raises(SystemExit, match="2"):
+        complete(words)
+    assert said in capsys.readouterr().err
 
 
 def test_the_command_reads_them_all(wall, tmp_path, complete):

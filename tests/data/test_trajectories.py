@@ -2,13 +2,14 @@
 """Poses in the format of TUM RGB-D, and which frame each belongs to."""
 
 import re
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from deepbasis.data.trajectories import read_trajectory
+from deepbasis.data.trajectories import Trajectory, read_trajectory
 
 
 def write(path, times, poses):
@@ -57,6 +58,13 @@ def test_frames_are_matched_in_order_or_by_time(tmp_path, poses):
         found.match(["a", "b"], path)
     with pytest.raises(ValueError, match=r"no pose within 0.02 s of the frame '10.15'"):
         found.match(["10.1", "10.15"], path)
+    np.testing.assert_array_equal(
+        found.match(["10.1", "10.15"], path, tolerance=0.06)[0], found.poses[1]
+    )
+    turned = Trajectory(found.times[::-1], found.poses[::-1])
+    np.testing.assert_array_equal(turned.match(["10.105", "10.39"], path), found.poses[[1, 4]])
+    with pytest.raises(ValueError, match="holds 5 poses for 1 frames; pass one for each frame"):
+        found.match(["inf"], path)
 
 
 @pytest.mark.parametrize(
@@ -82,3 +90,25 @@ def test_what_is_not_a_trajectory_is_refused_in_one_sentence(tmp_path, text, mes
 def test_a_missing_file_is_named():
     with pytest.raises(FileNotFoundError, match=r"there is no file nowhere\.txt"):
         read_trajectory(Path("nowhere.txt"))
+
+
+def test_hours_of_poses_are_matched_without_a_table_of_all_gaps():
+    """100 poses and 10 frames a second: a table of 36,000 x 360,000 gaps would take 100 GB."""
+    times = np.random.default_rng(0).permutation(np.arange(30_000) / 100)
+    found = Trajectory(times, np.broadcast_to(np.eye(4), (len(times), 4, 4)))
+    wanted = np.arange(0, 300, 0.1) + 0.004
+    tracemalloc.start()
+    nearest = found._nearest(wanted)
+    taken = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_allclose(times[nearest], wanted - 0.004, atol=1e-9)
+    assert taken < 10_000_000
+    few = wanted[:50]
+    assert (nearest[:50] == np.abs(times[None] - few[:, None]).argmin(1)).all()
+
+
+def test_a_name_that_is_no_time_has_no_pose(tmp_path, poses):
+    write(tmp_path / "poses.txt", [1.0, 2.0, 3.0], poses[:3])
+    for name in ("nan", "inf"):
+        with pytest.raises(ValueError, match=f"no pose within 0.02 s of the frame '{name}'"):
+            read_trajectory(tmp_path / "poses.txt").match(["1.0", name], Path("poses.txt"))

@@ -208,3 +208,13 @@ def test_no_camera_stays_inside_a_car():
     """Of this street the second camera starts inside one, and has to drive on out of it."""
     sample = Worlds("roads", 166, 0, "clone", (32, 96))[165]
     assert sample.mask.float().mean() > 0.5
+
+
+def test_parts_that_a_killed_run_left_are_removed(tmp_path):
+    frames = Worlds("rooms", 1, size=(24, 32))
+    for name in ("rgb/.000000.jpg", "depth/.000000.png", ".world.txt", "rgb/.other.jpg"):
+        part = tmp_path / f"{name}.0123abcd.part"
+        part.parent.mkdir(exist_ok=True)
+        part.write_bytes(b"half")
+    assert list(export(frames, tmp_path)) == [0]
+    assert [path.name for path in tmp_path.rglob("*.part")] == [".other.jpg.0123abcd.part"]

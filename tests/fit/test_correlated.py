@@ -17,6 +17,7 @@ from torch.distributions import Laplace, MultivariateNormal
 from deepbasis import fit
 from deepbasis.fit import Kernel, correlated, neighbours
 from deepbasis.fit.checks import FitPoints
+from deepbasis.fit.kernel import condition
 from problems import bayesian
 from refusals import refusals
 
@@ -74,6 +75,11 @@ def problem(n, generator, kernel=KERNEL, size=SIZE, *, duplicates=False):
     return p._replace(z=z)
 
 
+def projector(bases, width):
+    """Products of the bases of some rows with some columns."""
+    return lambda onto: lambda a, b: bases[:, :, width * a : width * b].mT @ onto
+
+
 def run(p, kernel=KERNEL, k=correlated.NEIGHBOURS, size=SIZE, bounded=False, **precisions):
     """The whole way: whitened points, their posterior, every pixel."""
     innovations = correlated.whiten(kernel, p.x[None], p.phi[None], p.z[None], p.weight[None], k=k)
@@ -81,11 +87,8 @@ def run(p, kernel=KERNEL, k=correlated.NEIGHBOURS, size=SIZE, bounded=False, **p
     post = fit.posterior(innovations.phi, innovations.z, p.prior, innovations.weight, **at)
     field = correlated.Field.of(kernel, p.x, size, p.guide, p.weight, k=k)
 
-    def rows(start, stop):
-        return p.bases[:, :, start * size[1] : stop * size[1]]
-
     mean, model_var, ratio = correlated.predict(
-        [field], post, p.phi[None], p.z[None], rows, bounded=bounded
+        [field], post, p.phi[None], p.z[None], projector(p.bases, size[1]), bounded=bounded
     )
     return innovations, post, mean[0], model_var[0], ratio[0]
 
@@ -272,9 +275,14 @@ def test_rows_do_not_depend_on_the_blocks(generator, monkeypatch):
     for have, expected in zip(run(p, size=size)[2:], want, strict=True):
         torch.testing.assert_close(have, expected)
     field = correlated.Field.of(KERNEL, p.x, size, p.guide, p.weight)
-    whole, part = field.rows(0, 37), field.rows(5, 11)
-    for have, expected in zip(part, whole, strict=True):
-        assert torch.equal(have, expected[5 * 53 : 11 * 53])
+    whole, part = field.blocks(0, field.down), field.blocks(1, 3)
+    some = slice(field.across, 3 * field.across)
+    for have, expected in zip(part[:3], whole[:3], strict=True):
+        assert torch.equal(have, expected[some])
+    want = torch.arange(37 * 53)
+    for blocks in (field.pixels_of(0, field.down), field.pixels_of(0, 2)):
+        rows = field.in_reading_order(blocks.view(-1, field.side**2, 1))[: 37 * 53, 0]
+        assert torch.equal(rows, want[: len(rows)])
 
 
 def test_sharing_neighbours_changes_little(generator, monkeypatch):
@@ -296,8 +304,8 @@ def test_a_measured_pixel_has_its_measurement_among_its_neighbours(monkeypatch):
     beside += [(column, row) for row, column in beside]
     points = torch.tensor([(8, 8), *beside[:12]])
     x = correlated.locate(*points.double().unbind(1), 32)
-    near = correlated.Field.of(KERNEL, x, (24, 32)).rows(8, 16).near.view(8, 32, 12)
-    assert (near[0, 8] == 0).any()
+    near = correlated.Field.of(KERNEL, x, (24, 32)).near.view(3, 4, 12)
+    assert (near[1, 1] == 0).any()
 
 
 def test_float32_comes_close_to_float64(generator):
@@ -308,6 +316,38 @@ def test_float32_comes_close_to_float64(generator):
     for have, want in zip(run(single, size=(24, 32))[2:], run(p, size=(24, 32))[2:], strict=True):
         assert have.dtype == torch.float32
         torch.testing.assert_close(have.double(), want, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("smoothness", "rough"), [(0.5, 0.0), (1.5, 0.2)])
+def test_blocks_in_float32_are_conditioned_as_in_float64(generator, smoothness, rough):
+    """Also a pixel at the place of a point, and places far from the origin."""
+    kernel = replace(KERNEL, smoothness=smoothness, rough=rough)
+    near, at = (torch.rand(7, n, 5, generator=generator).double() + 3 for n in (6, 20))
+    at[:, 4] = near[:, 2]
+    noise = torch.full((7, 6), 0.05).double()
+    want = condition(kernel, at, near, noise)
+    have = condition(kernel, at.float(), near.float(), noise.float())
+    for one, other in zip(have, want, strict=True):
+        assert one.dtype == torch.float32
+        torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-5)
+
+
+def test_points_are_whitened_side_by_side_as_one_by_one(generator, monkeypatch):
+    p = problem(40, generator)
+    one_by_one = correlated.whiten(KERNEL, p.x, p.phi, p.z, p.weight)
+    monkeypatch.setattr(correlated, "FEW_POINTS", 1)
+    for have, want in zip(
+        correlated.whiten(KERNEL, p.x, p.phi, p.z, p.weight), one_by_one, strict=True
+    ):
+        torch.testing.assert_close(have, want)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.9])
+def test_others_are_searched_once_for_all_choices(generator, share):
+    position = torch.rand(80, 2, generator=generator).double()
+    used = torch.rand(80, generator=generator) >= share
+    have, want = neighbours.Others(position, 6).of(used), neighbours.others(position, 6, used)
+    assert torch.equal(have, want)
 
 
 def test_gradients_reach_kernel_and_places(generator):
@@ -398,9 +438,7 @@ def test_gradients_reach_points_and_bases(generator):
     def whole(phi, z, bases):
         innovations = correlated.whiten(KERNEL, p.x[None], phi, z, p.weight[None], k=3)
         post = fit.ml(innovations.phi, innovations.z, innovations.weight)
-        mean, model_var, ratio = correlated.predict(
-            [field], post, phi, z, lambda a, b: bases[:, :, 5 * a : 5 * b]
-        )
+        mean, model_var, ratio = correlated.predict([field], post, phi, z, projector(bases, 5))
         return mean, model_var, ratio / post.beta[:, None]
 
     inputs = [t.clone().requires_grad_() for t in (p.phi[None], p.z[None], p.bases)]
@@ -482,8 +520,8 @@ def test_huber_keeps_an_outlier_from_its_surroundings(generator):
         post = fit.evidence(innovations.phi, innovations.z, q.prior, huber=huber)
         weight = innovations.lower(kernel, q.weight[None], post.weight)
         field = correlated.Field.of(kernel, q.x, (24, 32), q.guide, weight[0])
-        rows = lambda a, b: q.bases[:, :, 32 * a : 32 * b]  # noqa: E731
-        mean = correlated.predict([field], post, q.phi[None], q.z[None], rows)[0]
+        parts = post, q.phi[None], q.z[None], projector(q.bases, 32)
+        mean = correlated.predict([field], *parts)[0]
         return mean.view(24, 32)[q.row[60], q.column[60]]
 
     plain = abs(pixel(marred, None) - pixel(p, None))
@@ -563,7 +601,8 @@ def test_corrections_stay_within_the_residuals_of_the_neighbours(generator):
     _, _, bounded, *same = run(p, kernel, bounded=True)
     bases = p.bases[0].mT @ post.mean[0]
     field = correlated.Field.of(kernel, p.x, SIZE, p.guide, p.weight)
-    near = field.rows(0, SIZE[0]).near.long()
+    near = field.near[:, None].expand(-1, field.side**2, -1)
+    near = field.in_reading_order(near)[: len(bases)].long()
     residual = torch.cat([p.z - p.phi @ post.mean[0], torch.zeros(len(near[0])).double()])
     around = [residual[row].tolist() for row in near]
     low, high = (torch.tensor([f([*row, 0.0]) for row in around]) for f in (min, max))
@@ -575,8 +614,7 @@ def test_corrections_stay_within_the_residuals_of_the_neighbours(generator):
     amplitude = 0.5 + torch.rand(1, *SIZE, generator=generator).double()
     s = amplitude.flatten()
     scaled = correlated.Field.of(kernel, p.x, SIZE, p.guide, p.weight, amplitude)
-    rows = lambda a, b: p.bases[:, :, a * SIZE[1] : b * SIZE[1]]  # noqa: E731
-    parts = post, p.phi[None], p.z[None], rows
+    parts = post, p.phi[None], p.z[None], projector(p.bases, SIZE[1])
     free = correlated.predict([scaled], *parts, bounded=False)[0][0]
     kept = correlated.predict([scaled], *parts)[0][0]
     torch.testing.assert_close(kept, bases + (free - bases).clamp(s * low, s * high))

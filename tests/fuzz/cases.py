@@ -8,21 +8,30 @@ is too long.
 
 import json
 import random
+import re
+import signal
 import struct
 import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
+import av
 import laspy
 import numpy as np
+import pye57
 import torch
 from PIL import Image
+from pyarrow import Table, parquet
+from scipy.io import savemat
 
 from deepbasis import BasisFit, baselines, fit, latent, metrics, patterns
 from deepbasis import points as points_module
+from deepbasis.commands.complete import manifest
+from deepbasis.conformal import ConformalTable
 from deepbasis.data import (
     bags,
     clouds,
@@ -31,9 +40,13 @@ from deepbasis.data import (
     folder,
     formats,
     images,
+    kitti,
+    messages,
     nerfstudio,
+    nyu,
     slam,
     trajectories,
+    video,
 )  # fmt: skip
 from deepbasis.model import Completer, load
 from deepbasis.nets import MobileNetV2, load_encoder_weights
@@ -350,6 +363,19 @@ def write_seeds(folder_path: Path) -> dict[str, Callable[[Path], object]]:
     np.save(folder_path / "rows.npy", xyz)
     torch.save({"features.0.0.weight": torch.zeros(32, 3, 3, 3)}, folder_path / "encoder.pth")
     make_model().save(folder_path / "model.safetensors")
+    scores = draw.exponential(size=400)
+    table = ConformalTable.learn(scores, draw.uniform(0, 20, 400), np.arange(400) // 20)
+    table.save(folder_path / "table.json")
+    frames = [{"image": f"rgb/{i}.png", "name": f"frame {i}", "sparse": None} for i in range(5)]
+    (folder_path / "frames.jsonl").write_text("\n".join(map(json.dumps, frames)))
+    parquet.write_table(Table.from_pylist(frames), folder_path / "frames.parquet")
+    calibration = "calib_time: 09-Jan-2012\nP_rect_02: 7.2e+02 0 6e+02 4.4e+01 0 7.2e+02 1.7e+02 "
+    (folder_path / "calib.txt").write_text(f"{calibration}2.1e-01 0 0 1 2.7e-03\n")
+    (folder_path / "split.json").write_text(json.dumps({"train": [1, 2, 3], "test": [4]}))
+    numbers = {"trainNdxs": np.arange(1, 9)[:, None], "testNdxs": np.arange(9, 12)[:, None]}
+    savemat(folder_path / "splits.mat", numbers)
+    for name, codec in (("film.mp4", "mpeg4"), ("film.avi", "mjpeg"), ("film.mkv", "mpeg4")):
+        write_video(folder_path / name, codec, draw)
 
     return {
         "photo.png": images.read_image,
@@ -372,14 +398,107 @@ def write_seeds(folder_path: Path) -> dict[str, Callable[[Path], object]]:
         "rows.npy": lambda path: Points.from_rows(to_numbers(formats.load_array(path), "it")),
         "encoder.pth": lambda path: load_encoder_weights(MobileNetV2(), path),
         "model.safetensors": lambda path: load(path),
-    }
+        "table.json": use_table,
+        "calib.txt": lambda path: finite(kitti.read_calibration(path, "image_02")),
+        "frames.jsonl": lambda path: check(manifest.read_manifest(path), "no frame"),
+        "frames.parquet": lambda path: check(manifest.read_manifest(path), "no frame"),
+        "split.json": nyu._read_split,
+        "splits.mat": read_official_split,
+    } | dict.fromkeys(("film.mp4", "film.avi", "film.mkv"), read_video)
+
+
+def read_official_split(path: Path) -> None:
+    """It is found beside the data, by its name."""
+    folder_path = path.parent / "official"
+    folder_path.mkdir(exist_ok=True)
+    (folder_path / "splits.mat").write_bytes(path.read_bytes())
+    nyu._official_split(folder_path / "nyu.mat")
+
+
+def write_video(path: Path, codec: str, draw: np.random.Generator) -> None:
+    """Three small frames."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=10)
+        stream.height, stream.width = 32, 48
+        stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+        for _ in range(3):
+            image = draw.integers(256, size=(32, 48, 3), dtype=np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(stream.encode())
+
+
+def read_video(path: Path) -> None:
+    """All frames that it claims, up to ten."""
+    film = video.Video(path)
+    for index in range(min(video.count_frames(path), 10)):
+        check(film.read(index).dtype == np.uint8, "not an image")
+
+
+def use_table(path: Path) -> None:
+    """Intervals of a conformal table."""
+    table = ConformalTable.load(path)
+    own, distance = np.linspace(0.01, 1, 50), np.linspace(0, 100, 50)
+    for level in (0.5, 0.9):
+        half = table.half_width(own, own, distance, level)
+        finite(half)
+        check((half >= 0).all(), "a width is negative")
 
 
 WORDS = [b"0", b"-1", b"99999999999999999999", b"nan", b"inf", b"1e999", b"[[[[", b"{", b"\x00",
          b"\xff\xfe", b"\n", b" ", b"," , b"COUNT 2000000000", b"list", b"[" * 3000]  # fmt: skip
 
 
+ODD_VALUES = [None, True, 0, -1, 1e999, -1e999, float("nan"), 1e300, 10**30, "", "x" * 300, "1", [],
+              {}, [[]], [1, 2, 3], {"a": 1}]  # fmt: skip
+ODD_BYTES = [
+    *(struct.pack("<i", x) for x in (0, -1, 1, 2**31 - 1, -(2**31), 1000)),
+    *(struct.pack("<f", x) for x in (np.nan, np.inf, -1.0, 1e30)),
+    *(struct.pack("<d", x) for x in (np.nan, np.inf, -1.0, 1e300)), struct.pack("<q", 2**62),
+]  # fmt: skip
+
+
 def damage(rng: random.Random, content: bytes) -> bytes:
+    """Change a file: what it says, or its bytes at random."""
+    how = rng.random()
+    if how < 0.25 and (changed := change_json(rng, content)) is not None:
+        return changed
+    if how < 0.4 and content:
+        return change_number(rng, content)
+    return break_bytes(rng, content)
+
+
+def change_json(rng: random.Random, content: bytes) -> bytes | None:
+    """Replace or remove one value somewhere in a JSON file; None if it is none."""
+    try:
+        tree = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    node, places = tree, []
+    while isinstance(node, dict | list) and node:
+        key = rng.choice(list(node) if isinstance(node, dict) else range(len(node)))
+        places.append((node, key))
+        node = node[key]
+    if not places:
+        return None
+    node, key = rng.choice(places)
+    if rng.random() < 0.2:
+        del node[key]
+    else:
+        node[key] = rng.choice(ODD_VALUES)
+    return json.dumps(tree).encode()
+
+
+def change_number(rng: random.Random, content: bytes) -> bytes:
+    """Replace one number, written in digits or in bytes."""
+    numbers = list(re.finditer(rb"-?\d+(\.\d+)?", content[:20000]))
+    if numbers and rng.random() < 0.5:
+        start, end = rng.choice(numbers).span()
+        return content[:start] + rng.choice([*WORDS, b"1", b"-0.5", b"1e30"]) + content[end:]
+    place, odd = rng.randrange(len(content)), rng.choice(ODD_BYTES)
+    return content[:place] + odd + content[place + len(odd) :]
+
+
+def break_bytes(rng: random.Random, content: bytes) -> bytes:
     """A few random changes, most of them near the beginning, where headers are."""
     data = bytearray(content)
     for _ in range(rng.choice([1, 1, 2, 5, 20])):
@@ -456,6 +575,8 @@ def write_recordings(folder_path: Path) -> dict[str, Callable[[Path], object]]:
     las.x, las.y, las.z = xyz.T
     las.write(str(folder_path / "cloud.las"))
     las.write(str(folder_path / "cloud.laz"))
+    with pye57.E57(str(folder_path / "cloud.e57"), mode="w") as scans:
+        scans.write_scan_raw({f"cartesian{a}": xyz[:, i].copy() for i, a in enumerate("XYZ")})
 
     def read_bag(topics: bags.Topics) -> Callable[[Path], object]:
         def read(path: Path) -> None:
@@ -510,6 +631,7 @@ def write_recordings(folder_path: Path) -> dict[str, Callable[[Path], object]]:
         "trust.png": read_confidence,
         "cloud.las": lambda path: finite(clouds.read_cloud(path)),
         "cloud.laz": lambda path: finite(clouds.read_cloud(path)),
+        "cloud.e57": lambda path: finite(clouds.read_cloud(path)),
     }
     return kinds | dict.fromkeys([*parts, *binary], read_colmap)
 
@@ -522,10 +644,12 @@ class Files:
         self.readers = write_seeds(folder_path) | write_recordings(folder_path)
         self.contents = {name: (folder_path / name).read_bytes() for name in self.readers}
 
-    def case(self, rng: random.Random) -> Callable[[], object]:
-        """One damaged file."""
-        names = [name for name in self.readers if name != "model.safetensors"]
-        name = "model.safetensors" if rng.random() < 0.02 else rng.choice(names)
+    def case(self, rng: random.Random, names: Sequence[str] | None = None) -> Callable[[], object]:
+        """One damaged file, of some kinds or of all."""
+        if names is None:
+            names = [name for name in self.readers if name != "model.safetensors"]
+            names = ["model.safetensors"] if rng.random() < 0.02 else names
+        name = rng.choice(names)
         path = self.folder / f"damaged-{name}"
         content = self.contents[name]
         if name == "model.safetensors":
@@ -536,15 +660,74 @@ class Files:
         return lambda: self.readers[name](path)
 
 
-def recordings(folder_path: Path, each: int, seed: int) -> tuple[Counter[str], list[str]]:
-    """Damage the file of every kind of recording `each` times."""
-    readers = write_recordings(folder_path)
+def damage_cloud_message(rng: random.Random) -> SimpleNamespace:
+    """A PointCloud2 whose numbers contradict each other."""
+    points = np.linspace(1, 2, 40, dtype=np.float32).reshape(10, 4)
+    odd = [0, 1, 3, 7, 8, 15, 16, 17, 40, 10**6, 2**31, 2**32 - 1]
+    fields = [
+        SimpleNamespace(name=name, offset=4 * i, datatype=7, count=1)
+        for i, name in enumerate(("x", "y", "z", "intensity"))
+    ]
+    message = SimpleNamespace(
+        height=1, width=10, point_step=16, row_step=160, is_bigendian=False, fields=fields,
+        data=points.tobytes(),
+    )  # fmt: skip
+    for _ in range(rng.choice([1, 1, 2, 3])):
+        one = rng.choice([message, *fields])
+        name = rng.choice([n for n in vars(one) if n not in ("fields", "data", "is_bigendian")])
+        setattr(one, name, rng.choice("xyzw") if name == "name" else rng.choice(odd))
+    message.data = message.data[: rng.choice([0, 1, 100, 160, 160, 160])]
+    return message
+
+
+def damage_image_message(rng: random.Random) -> SimpleNamespace:
+    """An Image whose numbers contradict each other, of any encoding."""
+    odd = [0, 1, 2, 7, 48, 49, 10**6, 2**32 - 1]
+    kinds = [*messages.COLOURS, *messages.BAYER, *messages.DEPTH_ENCODINGS, "yuv422", ""]
+    message = SimpleNamespace(
+        height=12, width=16, step=48, is_bigendian=rng.randrange(2), encoding=rng.choice(kinds)
+    )
+    if rng.random() < 0.7:
+        setattr(message, rng.choice(["height", "width", "step"]), rng.choice(odd))
+    message.data = rng.randbytes(rng.choice([0, 1, 575, 576, 4000]))
+    return message
+
+
+def damaged_messages(each: int, seed: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Messages of ROS with fields that contradict each other."""
+    readers = {
+        "cloud message": (damage_cloud_message, messages.to_cloud),
+        "image message": (damage_image_message, messages.to_image),
+        "depth message": (damage_image_message, messages.to_depth),
+    }
+    for name, (make, read) in readers.items():
+        for number in range(each):
+            message = make(random.Random(seed * 10**9 + number))
+            yield name, lambda read=read, message=message: finite(read(message))
+
+
+def recordings(
+    folder_path: Path, each: int, seed: int, most_seconds: float, only: Sequence[str] = ()
+) -> tuple[Counter[str], list[str]]:
+    """Damage the file of every kind of recording or cloud `each` times, and messages of ROS."""
+    wanted = ("rows.csv", "cloud.ply", "cloud.xyz", "cloud.pcd", "cloud.bin")
+    seeds = {name: read for name, read in write_seeds(folder_path).items() if name in wanted}
+    readers = seeds | write_recordings(folder_path)
+    readers = {name: read for name, read in readers.items() if not only or name in only}
     counts: Counter[str] = Counter()
     defects = []
+    for number, (name, case) in enumerate(damaged_messages(each, seed)):
+        try:
+            ended = judge(case, f"{name} {seed}-{number % each}")
+        except Defect as defect:
+            defects.append(str(defect))
+            ended = "DEFECT"
+        counts[f"{name}: {ended}"] += 1
     for name, reader in readers.items():
         content = (folder_path / name).read_bytes()
         path = folder_path / f"damaged-{name}"
         for number in range(each):
+            signal.setitimer(signal.ITIMER_VIRTUAL, most_seconds)
             path.write_bytes(damage(random.Random(seed * 10**9 + number), content))
             try:
                 ended = judge(lambda read=reader, path=path: read(path), f"{name} {seed}-{number}")

@@ -207,6 +207,31 @@ def test_refusals(hub, tmp_path, monkeypatch):
         deepbasis.load(hub)
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"size": "large"}, "it is damaged or of another kind"),
+        ({"size": 10**9}, "it asks for images of 1000000000 pixels"),
+        ({"image_mean": [0.5]}, "not three numbers"),
+        ({"image_std": [1, 0, 1]}, "not three numbers"),
+        ({"ensure_multiple_of": [3]}, "it is damaged or of another kind"),
+    ],
+)
+def test_settings_of_another_kind_are_refused(hub, tmp_path, settings, said):
+    for path in hub.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
+    with pytest.raises(ValueError, match=f"cannot be read as a model of transformers.*{said}"):
+        HubNetwork(str(tmp_path))
+
+
+def test_older_models_tell_their_size_as_a_number(hub, tmp_path):
+    for path in hub.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({"size": 84}))
+    assert HubNetwork(str(tmp_path)).side == 84
+
+
 def test_a_network_that_predicts_nothing_is_refused_in_one_sentence():
     model = deepbasis.load(lambda image: torch.zeros(len(image), 1, 8, 8), prediction="depth")
     with pytest.raises(ValueError, match="median is not above 0"):

@@ -25,6 +25,13 @@ def load_model(tmp_path_factory):
 
 
 @pytest.fixture
+def loaded_once(load_model, monkeypatch):
+    """Scripts and commands that load a model take the loaded one."""
+    monkeypatch.setattr("deepbasis.load", load_model)
+    monkeypatch.setattr("deepbasis.commands.complete.run.load_model", load_model)
+
+
+@pytest.fixture
 def folder(tmp_path):
     """The only folder that the server may write to."""
     made = tmp_path / "uploads"

@@ -44,8 +44,8 @@ def make(page: Any, folder: Path) -> None:
     )  # fmt: skip
     page.emulate_media(color_scheme="light")
     page.keyboard.press("2")
-    page.mouse.click(*place(page, 190, 200))
-    page.mouse.click(*place(page, 262, 112))
+    page.mouse.click(*place(page, 122, 15))
+    page.mouse.click(*place(page, 124, 165))
     wait_ready(page)
     page.mouse.move(*place(page, 180, 150, "depth"))
     page.evaluate("document.activeElement.blur()")

@@ -16,6 +16,7 @@ pytest.importorskip("playwright", reason="the tests in a browser need Playwright
 import deepbasis
 from deepbasis.data.packaged import packaged
 from page.browser import CHROMIUM, PATIENCE, Server, chromium, click, place, wait_ready, wait_until
+from waiting import LIMIT
 
 pytestmark = [
     pytest.mark.slow,
@@ -192,7 +193,7 @@ def test_measuring_gives_the_numbers_of_the_posterior(page):
     )
     wait_ready(page)
     camera = ROOM[0].intrinsics.numpy()
-    out = deepbasis.load("indoor").complete(IMAGE, ROWS)
+    out = deepbasis.load("indoor").prepare(IMAGE, camera).complete(ROWS)
     page.keyboard.press("2")
     page.mouse.click(*place(page, 60, 200))
     page.mouse.click(*place(page, 270, 90))
@@ -269,6 +270,118 @@ def test_points_are_dropped_and_pasted(page):
     wait_until(page, "deepbasis.points.list.length === 1")
     (row,) = page.evaluate("deepbasis.points.rows")
     assert row == pytest.approx([60, 190, 1.14])
+
+
+def test_a_cloud_is_dropped_with_its_camera(page):
+    """In one drop, in any order; the camera is then used for distances and the 3-D view."""
+    open_photo(page)
+    fx, cx, cy = 300, 160, 120
+    xyz = [((u - cx) / fx * m, (v - cy) / fx * m, m) for u, v, m in ROWS]
+    lines = ["ply", "format ascii 1.0", "element vertex 3"]
+    lines += [f"property float {axis}" for axis in "xyz"] + ["end_header"]
+    lines += [" ".join(f"{x:.6f}" for x in point) for point in xyz]
+    cloud = {"name": "scan.ply", "mimeType": "", "buffer": "\n".join([*lines, ""]).encode()}
+    camera = {"name": "camera.txt", "mimeType": "", "buffer": f"{fx} {fx} {cx} {cy}".encode()}
+    page.set_input_files("#file", cloud)
+    wait_until(page, "!document.getElementById('notice').hidden")
+    assert "drop its camera file first" in page.inner_text("#notice span")
+    page.set_input_files("#file", [cloud, camera])
+    wait_until(page, "deepbasis.points.list.length === 3")
+    wait_ready(page)
+    assert page.is_hidden("#notice")
+    rows = sorted(page.evaluate("deepbasis.points.rows"))
+    np.testing.assert_allclose(rows, ROWS, atol=1e-3)
+    assert page.evaluate("deepbasis.shown.camera") == [fx, fx, cx, cy]
+    page.click("[data-chip=space]")
+    page.keyboard.press("2")
+    page.mouse.click(*place(page, 60, 200))
+    page.mouse.click(*place(page, 270, 90))
+    wait_until(page, "deepbasis.measure && deepbasis.measure.value")
+    assert "assumed" not in page.inner_text("#measure-text")
+    page.click("details:has(#saves) summary")
+    page.click("#copy-command")
+    page.wait_for_selector("#recipe:not([hidden])")
+    assert "--intrinsics photo-camera.txt" in page.inner_text("#recipe")
+
+
+def frames(count):
+    """A window that moves over the room."""
+    image = Image.open(IMAGE)
+    shown = [image.crop((40 + 3 * i, 60, 168 + 3 * i, 156)) for i in range(count)]
+    buffers = [io.BytesIO() for _ in shown]
+    for frame, buffer in zip(shown, buffers, strict=True):
+        frame.save(buffer, "PNG")
+    return [np.array(frame) for frame in shown], [buffer.getvalue() for buffer in buffers]
+
+
+# A folder as browsers hand it over when it is dropped.
+DROP_FOLDER = """([files]) => {
+    const entry = ([name, bytes]) => ({
+        isFile: true, isDirectory: false, fullPath: `/walk/${name}`,
+        file: (resolve) => resolve(new File([Uint8Array.from(bytes)], name)),
+    });
+    const left = [files.slice(0, 2), files.slice(2), []];
+    const folder = {
+        isFile: false, isDirectory: true,
+        createReader: () => ({readEntries: (resolve) => resolve(left.shift().map(entry))}),
+    };
+    const event = new Event("drop", {bubbles: true, cancelable: true});
+    event.dataTransfer = {items: [{webkitGetAsEntry: () => folder}], files: []};
+    document.body.dispatchEvent(event);
+}"""
+
+
+def scrub(page, number):
+    page.evaluate(
+        "(n) => { const s = document.getElementById('scrub'); s.value = n; s.oninput(); }", number
+    )
+
+
+def test_a_folder_is_scrubbed_and_filtered(page, server):
+    arrays, contents = frames(6)
+    files = [[f"{i}.png", list(content)] for i, content in enumerate(contents)]
+    table = list(b"u,v,metres\n90,70,1.4\n")  # of the second frame
+    page.evaluate(DROP_FOLDER, [[*files, ["1.csv", table], [".hidden", [0]]]])
+    wait_until(page, "deepbasis.sequence")
+    wait_ready(page)
+    assert page.inner_text("#frame-name") == "1 / 6"
+    first, other = [[90, 70, 1.4]], [[40, 30, 2.0]]
+    scrub(page, 4)
+    wait_until(page, "document.getElementById('status').textContent.startsWith('filtering frame')")
+    wait_ready(page)
+    assert page.evaluate("deepbasis.points.rows") == []
+    model = deepbasis.load("indoor")
+
+    def compare(number, points):
+        expected = list(model.stream([(x, points.get(i)) for i, x in enumerate(arrays)]))[number]
+        shown = np.float32(page.evaluate("Array.from(deepbasis.maps.depth.values)"))
+        np.testing.assert_allclose(shown, expected.depth.ravel(), rtol=1e-4)
+
+    compare(4, {1: first})
+    page.keyboard.press(",")
+    wait_ready(page)
+    assert page.inner_text("#frame-name") == "4 / 6"
+    click(page, *other[0])  # points stay in force in the frames that follow
+    wait_ready(page)
+    page.focus("[data-view=image] canvas")
+    page.keyboard.press(" ")
+    wait_until(page, "deepbasis.sequence.number === 5")
+    wait_ready(page)
+    compare(5, {1: first, 3: other})
+    scrub(page, 3)
+    wait_ready(page)
+    assert page.evaluate("deepbasis.points.rows") == other
+    # The server comes back, and so do frames and points.
+    server.stop(signal.SIGKILL)
+    wait_until(page, "document.body.dataset.connected === 'no'")
+    server.start()
+    wait_until(page, "document.body.dataset.connected === 'yes'")
+    wait_ready(page)
+    assert page.evaluate("deepbasis.points.rows") == other
+    compare(3, {1: first, 3: other})
+    page.click("#sample-room")
+    wait_ready(page)
+    assert page.is_hidden("#timeline")
 
 
 def test_two_tabs_do_not_see_each_other(page, server):
@@ -453,10 +566,11 @@ def test_a_click_is_answered_in_a_quarter_of_a_whole_completion(page):
         f"click: median {np.median(clicks):.0f} ms, p95 {np.quantile(clicks, 0.95):.0f} ms; "
         f"whole completion: median {np.median(wholes):.0f} ms; ratio {ratio:.3f}"
     )
-    assert ratio <= 0.25
+    # Of the medians: the slowest of 100 clicks tells of whatever else the machine does.
+    assert np.median(clicks) / np.median(wholes) <= 0.25
 
 
-def test_eight_browsers_click_for_a_minute(browser, tmp_path):
+def test_eight_browsers_click_at_once(browser, tmp_path):
     server = Server(tmp_path)
     contexts = [browser.new_context(viewport={"width": 900, "height": 700}) for _ in range(8)]
     pages = [open_page(context, server) for context in contexts]
@@ -479,16 +593,16 @@ def test_eight_browsers_click_for_a_minute(browser, tmp_path):
                 deepbasis.clicks++;
             }, 50);
         }""")
-    memory, start = [], time.monotonic()
-    while time.monotonic() - start < 60:
-        time.sleep(1)
-        pages[0].evaluate("0")  # keeps the browser's events going
+    memory, clicks, end = [], [0], time.monotonic() + LIMIT
+    while min(clicks) < 40:
+        pages[0].wait_for_timeout(500)  # keeps the browser's events going
+        clicks = [page.evaluate("deepbasis.clicks") for page in pages]
         memory.append(server.memory)
-    clicks = [page.evaluate("deepbasis.clicks") for page in pages]
+        assert time.monotonic() < end, f"after {LIMIT} s there were {clicks} clicks"
     assert all(page.evaluate("deepbasis.failed") == [] for page in pages)
     assert all(page.evaluate("document.body.dataset.connected") == "yes" for page in pages)
-    assert min(clicks) > 5
-    early, late = np.median(memory[10:25]), np.median(memory[-15:])
+    quarter = len(memory) // 4
+    early, late = np.median(memory[quarter : 2 * quarter]), np.median(memory[-quarter:])
     print(f"clicks {clicks}; memory {early:.0f} MB, at the end {late:.0f} MB")
     assert late < 1.1 * early
     for context in contexts:

@@ -4,6 +4,7 @@
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -15,6 +16,7 @@ from PIL import Image
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
+from deepbasis.cli import main
 from deepbasis.data.clouds import read_cloud
 from deepbasis.data.formats import encode_depth, open_picture, read_counts
 from deepbasis.data.packaged import packaged
@@ -90,8 +92,8 @@ def test_a_preview_is_at_the_places_of_its_pixels(name, size, load_model):
 def test_distance_and_region_are_those_of_the_posterior(page, load_model):
     described, _ = page.ask("open", sample="room", model="indoor")
     page.ask("complete", points=ROWS)
-    expected = load_model("indoor").complete(IMAGE, ROWS)
     camera = ROOM[0].intrinsics.numpy()
+    expected = load_model("indoor").prepare(IMAGE, camera).complete(ROWS)
     assert described["camera"] == pytest.approx(
         [camera[0, 0], camera[1, 1], camera[0, 2], camera[1, 2]]
     )
@@ -115,7 +117,7 @@ def test_outliers_are_told_with_what_the_others_expect(page, load_model):
     assert all(abs(truth[int(v), int(u)] - m) < 1e-5 for u, v, m in rows)
     rows[70][2] *= 20
     found, _ = page.ask("complete", points=rows)
-    out = load_model("indoor").complete(IMAGE, rows)
+    out = load_model("indoor").prepare(IMAGE, ROOM[0].intrinsics).complete(rows)
     expected = out.outliers
     assert [[one["u"], one["v"]] for one in found["outliers"]] == [[o.u, o.v] for o in expected]
     worst = found["outliers"][0]
@@ -161,9 +163,10 @@ def test_a_dropped_ground_truth_is_scored(page):
 
 def test_saved_files_are_those_of_the_command_line(page, load_model, tmp_path, folder):
     page.ask("open", IMAGE.read_bytes(), name="photo.jpg")
+    camera = [[300, 0, 160], [0, 300, 120], [0, 0, 1]]
     page.ask("camera", fx=300, fy=300, cx=160, cy=120)
     page.ask("complete", points=ROWS)
-    expected = load_model("indoor").complete(IMAGE, ROWS)
+    expected = load_model("indoor").prepare(IMAGE, camera).complete(ROWS)
 
     def saved(what: str) -> Path:
         header, arrays = page.ask("save", what=what)
@@ -183,25 +186,68 @@ def test_saved_files_are_those_of_the_command_line(page, load_model, tmp_path, f
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("points", [ROWS, [], [[u, 60, 2.0] for u in range(0, 300, 20)]])
-@pytest.mark.parametrize("sample", ["room", None])
-def test_the_recipe_does_the_same(page, points, sample, tmp_path, monkeypatch, capsys):
+SMALL = np.array(Image.open(IMAGE).resize((96, 64)))
+MANY = [[u, 40, 2.0 + u / 100, 0.1] for u in range(0, 90, 6)]
+
+
+@pytest.mark.parametrize(("points", "camera"), [(ROWS, True), (MANY, False), ([], False)])
+@pytest.mark.usefixtures("loaded_once")
+def test_the_recipe_does_the_same(page, points, camera, tmp_path, monkeypatch, capsys):
+    """Python and command line, in a folder with the files that the page saves."""
     monkeypatch.chdir(tmp_path)
-    if sample is None:
-        page.ask("open", IMAGE.read_bytes(), name="a photo's.jpg")
-        Path("a photo_s.jpg").write_bytes(IMAGE.read_bytes())
-    else:
-        page.ask("open", sample=sample)
-    _, maps = page.ask("complete", points=points)
-    header, arrays = page.ask("save", what="points")
-    Path(header["name"]).write_bytes(arrays["file"].tobytes())
+    rows = [[u * 0.3, v * 0.26, *rest] for u, v, *rest in points]
+    page.ask("open", png(SMALL), name="a photo's.png", model="indoor")
+    if camera:
+        page.ask("camera", fx=95.5, fy=96.5, cx=47.5, cy=31.5)
+    _, maps = page.ask("complete", points=rows)
+    for what in ("points", "image", "camera"):
+        header, arrays = page.ask("save", what=what)
+        Path(header["name"]).write_bytes(arrays["file"].tobytes())
     recipe, _ = page.ask("recipe")
     namespace: dict = {}
     exec(recipe["python"], namespace)
-    np.testing.assert_array_equal(namespace["out"].depth, maps["depth"])
+    np.testing.assert_allclose(namespace["out"].depth, maps["depth"], rtol=1e-6)
     assert re.match(r"\d+\.\d\d m, 90 %: \d+\.\d\d to \d+\.\d\d\n", capsys.readouterr().out)
-    name = "'a photo_s.jpg'" if sample is None else "room.jpg"
-    assert recipe["command"].startswith(f"deepbasis complete {name}")
+    arguments = [*shlex.split(recipe["command"]), "--no-figure", "--quiet"]
+    monkeypatch.setattr(sys, "argv", arguments)
+    main()
+    for kind in ("depth", "std"):
+        written = np.load(f"result/a photo_s-{kind}.npy")
+        np.testing.assert_allclose(written, maps[kind], rtol=1e-6)
+
+
+@pytest.mark.usefixtures("loaded_once")
+def test_the_recipe_of_a_sample_needs_no_file(page):
+    page.ask("open", sample="room", model="indoor")
+    _, maps = page.ask("complete", points=ROWS)
+    namespace: dict = {}
+    exec(page.ask("recipe")[0]["python"], namespace)
+    np.testing.assert_array_equal(namespace["out"].depth, maps["depth"])
+
+
+def test_the_camera_is_used_for_depth_distance_and_cloud(page, load_model, tmp_path):
+    """Without points, depth is that of a camera with this field of view."""
+    page.ask("open", png(SMALL), name="small.png", model="indoor")
+    _, before = page.ask("complete", points=[])
+    camera = np.array([[60.0, 0, 47.5], [0, 60, 31.5], [0, 0, 1]])
+    described, _ = page.ask("camera", b"60 60 47.5 31.5", name="camera.txt")
+    assert described["camera_known"]
+    _, after = page.ask("complete", points=[])
+    expected = load_model("indoor").prepare(SMALL, camera).complete()
+    np.testing.assert_array_equal(after["depth"], expected.depth)
+    assert np.abs(after["depth"] / before["depth"] - 1).max() > 0.05
+    far, _ = page.ask("distance", ends=[[10, 10], [80, 50]])
+    assert far["distance"] == pytest.approx(expected.distance((10, 10), (80, 50), camera)._asdict())
+    # A cloud that is saved is a cloud of points that can be dropped.
+    _, arrays = page.ask("save", what="cloud")
+    read, _ = page.ask("points", arrays["file"].tobytes(), name="cloud.ply")
+    u, v, metres = np.array(read["rows"])[:, :3].T
+    assert len(u) > 0.95 * SMALL[..., 0].size
+    there = expected.depth[v.round().astype(int), u.round().astype(int)]
+    np.testing.assert_allclose(metres, there, rtol=1e-3)
+    wrong, _ = page.ask("camera", b"60 60 nan 31.5", name="camera.txt")
+    assert "\n" not in wrong["error"]
+    np.testing.assert_array_equal(page.ask("complete", points=[])[1]["depth"], after["depth"])
 
 
 WRONG_FILES = [
@@ -241,7 +287,10 @@ WRONG_REQUESTS = [
     ({"do": "complete", "points": [[1, 2, float("nan")]]}, "no table 'points'"),
     ({"do": "complete", "points": [[10, 10, -1]]}, "negative"),
     ({"do": "complete", "points": [[1, 1, 1]] * 60_000}, "60000 points are more than"),
+    ({"do": "complete", "points": [[1, 2, 10**400]]}, "no table 'points'"),
     ({"do": "closer", "metres": "near"}, "no number 'metres'"),
+    ({"do": "closer", "metres": 10**400}, "no number 'metres'"),
+    ({"do": "distance", "ends": [[5, 5], [6, 6], [7, 7]]}, "a distance has two ends, not 3"),
     ({"do": "closer", "metres": -1}, "pass a positive number of metres"),
     ({"do": "distance", "ends": [[5, 5], [5, 5]]}, "pass two pixels"),
     ({"do": "distance", "ends": [[5, 5], [5000, 5]]}, "outside the image"),
@@ -300,9 +349,8 @@ def test_one_page_never_sees_what_another_works_on(client, load_model):
         _, room = first.ask("complete", points=ROWS)
         _, road = second.ask("complete", points=[])
         assert room["depth"].shape != road["depth"].shape
-        np.testing.assert_array_equal(
-            room["depth"], load_model("indoor").complete(IMAGE, ROWS).depth
-        )
+        expected = load_model("indoor").prepare(IMAGE, ROOM[0].intrinsics).complete(ROWS)
+        np.testing.assert_array_equal(room["depth"], expected.depth)
 
 
 def test_too_many_pages_are_told(client):
@@ -406,6 +454,7 @@ def test_the_page_loads_nothing_from_elsewhere():
     [
         ("../../etc/cron.d/x.csv", "x.csv"), ("..\\..\\x.csv", "x.csv"), ("..", "file"),
         (".bashrc", "bashrc"), ("a" * 300 + ".png", "a" * 70 + ".png"), ("", "file"),
+        ("Ж" * 300 + ".png", "Ж" * 35 + ".png"),
         ("a\0b\n;rm -rf.csv", "a_b__rm -rf.csv"), ("Foto (1).JPG", "Foto (1).JPG"),
     ],
 )  # fmt: skip

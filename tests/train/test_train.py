@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 import deepbasis
 from deepbasis.data.sources import Source
-from deepbasis.data.tensors import load_tensors
+from deepbasis.data.tensors import load_tensors, save_tensors
 from deepbasis.points import Points
 from deepbasis.train.config import TrainConfig
 from deepbasis.train.loop import Stopped
@@ -226,15 +226,29 @@ def test_a_signal_saves_and_says_how_to_resume(number, tmp_path):
     assert "Traceback" not in said
 
 
+TORCHRUN = [
+    sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+    "-m", "deepbasis.cli", "train", *WORDS,
+]  # fmt: skip
+
+
 @pytest.mark.slow
-def test_two_processes_train_as_one_that_accumulates(tmp_path):
-    """The steps' batches are the same, so parameters agree, and so does the gathered prior."""
+@pytest.mark.parametrize(
+    ("command", "more"),
+    [(CLI, ["--embedding", "0"]), (TORCHRUN, ["--kernel-weight", "0"])],
+    ids=["devices", "torchrun"],
+)
+def test_two_processes_train_as_one_that_accumulates(tmp_path, command, more):
+    """The steps' batches are the same, so parameters agree, and so does the gathered prior.
+
+    Without the kernel's loss, whose pixels are drawn by each process.
+    """
     one, two = tmp_path / "one", tmp_path / "two"
-    more = ["--frames", "10", "--embedding", "0"]  # a kernel's pixels are drawn by each process
+    more = ["--frames", "10", *more]
     single = [*CLI, *more, "--accumulate", "2", "--out", str(one)]
     subprocess.run(single, check=True, capture_output=True, env=ONE_THREAD)
     run = subprocess.run(
-        [*CLI, *more, "--devices", "2", "--out", str(two)],
+        [*command, *more, "--devices", "2", "--out", str(two)],
         capture_output=True,
         text=True,
         env=ONE_THREAD,
@@ -244,11 +258,14 @@ def test_two_processes_train_as_one_that_accumulates(tmp_path):
     parameters = [
         name for name in first
         if "running" not in name and "tracked" not in name and ".fit." not in name
+        and "familiarity" not in name
     ]  # fmt: skip
     assert len(parameters) > 100
     for name in parameters:
         torch.testing.assert_close(first[name], second[name], rtol=2e-3, atol=2e-4)
     assert json.loads((two / "run.json").read_text())["processes"] == 2
+    with pytest.raises(ValueError, match="was made by 2 processes, and now there are 1; resume"):
+        train(small(two, frames=10, resume=True))
 
 
 @pytest.mark.slow
@@ -314,6 +331,27 @@ def test_processes_that_torchrun_started_must_be_those_asked_for(tmp_path, monke
         ValueError, match="torchrun started 3 processes, but --devices 1 x --nodes 1"
     ):
         train(small(tmp_path))
+
+
+def test_a_checkpoint_of_another_number_of_processes_is_refused(finished, tmp_path):
+    tensors, header = load_tensors(finished / "checkpoint.safetensors")
+    assert header["settings"]["processes"] == 1
+    header["settings"]["processes"] = 4
+    save_tensors(tmp_path / "checkpoint.safetensors", tensors, header)
+    message = r"checkpoint.safetensors was made by 4 processes, and now there are 1; resume with"
+    with pytest.raises(ValueError, match=message):
+        train(small(tmp_path, frames=10, resume=True))
+
+
+def test_an_embedding_that_no_loss_reaches_is_not_trained(tmp_path):
+    """Otherwise several processes would wait for its gradient."""
+    from deepbasis.train.job import make_job
+
+    without = make_job(small(tmp_path / "a", kernel_weight=0.0)).new_network()
+    assert not any(p.requires_grad for p in without.bases.head.parameters())
+    assert all(p.requires_grad for p in without.bases.decoder.parameters())
+    usual = make_job(small(tmp_path / "b")).new_network()
+    assert all(p.requires_grad for p in usual.parameters())
 
 
 def test_starting_from_another_kind_of_network_is_refused(finished, tmp_path):

@@ -32,7 +32,7 @@ def scaffold(sparse: Float[Tensor, "1 h w"]) -> Float[Tensor, "1 h w"]:
     three, have no triangles: then every pixel has the depth of its nearest point. Without points
     everything is 0.
 
-    Example:
+    Examples:
         >>> sparse = torch.zeros(1, 3, 4)
         >>> sparse[0, 0, 0], sparse[0, 2, 0], sparse[0, 0, 2] = 1.0, 3.0, 2.0
         >>> scaffold(sparse)[0]

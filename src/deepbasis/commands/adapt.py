@@ -33,7 +33,7 @@ class Adapt:
     """
 
     model: Positional[str]
-    """Name of a bundled model, a model file, or the folder of a training."""
+    """Name of a pretrained model, a model file, or the folder of a training."""
     data: Data = "folder"
     """Data set. A folder holds rgb/ and depth/; rooms and roads are rendered."""
     root: Path | None = None

@@ -6,6 +6,7 @@ distortion become those of a pinhole camera with the same matrix; so do their de
 are moved to the camera by the static transforms of the bag.
 """
 
+import bz2
 import shutil
 import struct
 import threading
@@ -13,7 +14,9 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +26,7 @@ from torch import Tensor
 from deepbasis.data.clouds import to_xyz
 from deepbasis.data.extras import need
 from deepbasis.data.lens import Lens
-from deepbasis.data.limits import reading
+from deepbasis.data.limits import MissingOption, reading, unpack
 from deepbasis.data.messages import (
     cloud_fields,
     image_fields,
@@ -41,9 +44,29 @@ from deepbasis.shapes import Float, UInt8
 BAGS = (".bag", ".mcap", ".db3")
 PICTURES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
 CLOUDS = tuple(f"sensor_msgs/msg/{name}" for name in ("PointCloud2", "LaserScan", "Range"))
+FOR_POINTS = (*CLOUDS, *PICTURES)
 INFO = "sensor_msgs/msg/CameraInfo"
+# Programs that mend a bag whose end is missing.
+MENDED = {".bag": "rosbag reindex", ".mcap": "mcap recover"}
 # Topics that a message lists.
 LISTED = 12
+
+
+def _limit_unpacking() -> None:
+    """Let rosbags unpack compressed chunks and messages up to our limit; it has none itself."""
+    lz4 = need("lz4.frame", "ros", "reading bags").LZ4FrameDecompressor
+    first = need("rosbags.rosbag1.reader", "ros", "reading bags")
+    mcap = need("rosbags.rosbag2.storage_mcap", "ros", "reading bags")
+    second = need("rosbags.rosbag2.reader", "ros", "reading bags")
+    zstd = mcap.zstd.ZstdDecompressor
+    first.decompressors |= {
+        "bz2": partial(unpack, bz2.BZ2Decompressor), "lz4": partial(unpack, lz4),
+    }  # fmt: skip
+    mcap.DECOMPRESSORS |= {
+        "lz4": lambda content, _: unpack(lz4, content),
+        "zstd": lambda content, _: unpack(zstd, content),
+    }
+    second.zstd = SimpleNamespace(open=mcap.zstd.open, decompress=partial(unpack, zstd))
 
 
 @contextmanager
@@ -53,7 +76,17 @@ def _reading(path: Path) -> Iterator[None]:
         try:
             yield
         except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
+            kind = MissingOption if isinstance(error, MissingOption) else ValueError
+            raise kind(f"{path}: {error}") from error
+        except Exception as error:
+            mend = MENDED.get(path.suffix.lower())
+            if mend is None or not type(error).__module__.startswith("rosbags"):
+                raise
+            reason = " ".join(str(error).split())
+            raise ValueError(
+                f"it is damaged ({reason}); copy it again or, if recording was interrupted, mend "
+                f"it with `{mend}`"
+            ) from error
 
 
 def is_bag(path: Path) -> bool:
@@ -110,6 +143,7 @@ class Bag:
             kinds = {c.topic: c.msgtype for c in self._reader.connections}
             self.image = _choose(asked.image, kinds, PICTURES, "--image")
             self.points = self._choose_points(asked.points, kinds)
+            self._calibrated = (0, 0)
             self.lens = self._find_lens(asked.info, kinds) if camera is None else Lens(camera)
             self.transforms = {} if extrinsics is not None else self._read_transforms(kinds)
             self._index(kinds, tolerance)
@@ -140,6 +174,7 @@ class Bag:
                 points = self._to_points(self._message(self.points, points_at), image, frame_id)
             matrix = None
             if self.lens is not None:
+                self._check_size(image.shape[:2])
                 image, matrix = self.lens.undistort(image), self.lens.matrix
             return Recorded(image, points, matrix, image_at.stamp, frame_id or "camera")
 
@@ -148,14 +183,14 @@ class Bag:
         if hasattr(message, "encoding") or hasattr(message, "format"):
             depth = to_depth(message, self.scale)
             if depth.shape != size:
-                raise ValueError(
+                raise MissingOption(
                     f"{self.points} is {depth.shape[0]} x {depth.shape[1]} pixels (height x width) "
                     f"and {self.image} {size[0]} x {size[1]}; use a depth topic that is aligned "
                     "with the image"
                 )
             return Points.from_map(depth if self.lens is None else self.lens.undistort_depth(depth))
         if self.lens is None:
-            raise ValueError(
+            raise MissingOption(
                 f"{self.points} is a point cloud, so the camera must be known: pass --info, the "
                 "topic of its camera info, or --intrinsics"
             )
@@ -170,6 +205,15 @@ class Bag:
         moved = not torch.equal(pose, torch.eye(4, dtype=pose.dtype))
         return remove_occluded(found, size) if moved else found
 
+    def _check_size(self, size: tuple[int, ...]) -> None:
+        """Refuse a camera info of images of another size; 0 x 0 is not known."""
+        if self._calibrated not in (size, (0, 0)):
+            raise MissingOption(
+                f"its camera info is of images of {self._calibrated[0]} x {self._calibrated[1]} "
+                f"pixels (height x width), but {self.image} is {size[0]} x {size[1]}; pass --info "
+                "with the right topic, or --intrinsics"
+            )
+
     @property
     def _reader(self) -> Any:
         """The open bag; one for each thread, since those of SQLite may not be shared."""
@@ -177,6 +221,7 @@ class Bag:
             high = need("rosbags.highlevel", "ros", "reading bags")
             types = need("rosbags.typesys", "ros", "reading bags")
             usual = types.get_typestore(types.Stores.ROS2_HUMBLE)
+            _limit_unpacking()
             reader = high.AnyReader([self.path], default_typestore=usual)
             reader.open()
             self._open.append(reader)
@@ -198,7 +243,7 @@ class Bag:
     def _choose_points(self, asked: str | None, kinds: dict[str, str]) -> str | None:
         """The topic of points; without a name the only cloud, or else none."""
         if asked is not None:
-            return _choose(asked, kinds, (*CLOUDS, *PICTURES), "--points")
+            return _choose(asked, kinds, FOR_POINTS, "--points")
         clouds = CLOUDS[:1]
         return _choose(None, kinds, clouds, "--points") if clouds[0] in kinds.values() else None
 
@@ -209,8 +254,9 @@ class Bag:
             return None
         topic = _choose(asked or beside, kinds, (INFO,), "--info")
         for connection, _, raw in self._messages(topic):
-            rectified = "rect" in self.image
-            return to_lens(self._reader.deserialize(raw, connection.msgtype), rectified=rectified)
+            message = self._reader.deserialize(raw, connection.msgtype)
+            self._calibrated = int(message.height), int(message.width)
+            return to_lens(message, rectified="rect" in self.image)
         raise ValueError(f"its topic {topic} holds no message")
 
     def _read_transforms(self, kinds: dict[str, str]) -> dict[tuple[str, str], Tensor]:
@@ -252,7 +298,9 @@ class Bag:
             off = max(abs(images[i].stamp - points[j].stamp) for i, j in pairs.items())
             self.about += f", each with {self.points} at most {off / NANOSECONDS:.3g} s away"
             if left := len(images) - len(kept):
-                self.about += f"; {left} have no points within {tolerance:g} s and are left out"
+                self.about += f"; {left} without points within {tolerance:g} s left out"
+        elif others := [t for t, kind in kinds.items() if kind in FOR_POINTS and t != self.image]:
+            self.about += f", without points; pass --points with one of {_list(others)} to use them"
 
     def _stamps(self, topic: str) -> list[_Stamped]:
         """Stamps of all messages of a topic, sorted; of two with one stamp the first is kept."""
@@ -279,7 +327,7 @@ def find_transform(
                 waiting.append(there)
     if end not in reached:
         known = ", ".join(sorted(steps)[:LISTED]) or "none"
-        raise ValueError(
+        raise MissingOption(
             f"no static transform leads from the points' frame {start!r} to the image's {end!r} "
             f"(frames with transforms: {known}); pass --extrinsics"
         )
@@ -383,13 +431,22 @@ def _choose(asked: str | None, kinds: dict[str, str], wanted: tuple[str, ...], o
     there = [topic for topic, kind in kinds.items() if kind in wanted]
     if asked is None and len(there) == 1:
         return there[0]
-    listed = ", ".join(there[:LISTED]) or "none"
+    if not there:
+        short = {kind: kind.rpartition("/")[2] for kind in (*wanted, *kinds.values())}
+        every = _list([f"{topic} ({short[kind]})" for topic, kind in kinds.items()]) or "none"
+        names = " or ".join(short[kind] for kind in wanted)
+        raise ValueError(f"{option} needs a topic of {names}, and its topics are: {every}")
     if asked is None:
-        raise ValueError(f"pass {option} with one of the topics {listed}")
+        raise ValueError(f"pass {option} with one of the topics {_list(there)}")
     if asked not in there:
         kind = f" (it is {kinds[asked]})" if asked in kinds else ""
-        raise ValueError(f"{option} {asked} is not one of the topics {listed}{kind}")
+        raise ValueError(f"{option} {asked} is not one of the topics {_list(there)}{kind}")
     return asked
+
+
+def _list(topics: list[str]) -> str:
+    more = len(topics) - LISTED
+    return ", ".join([*topics[:LISTED], *([f"and {more} more"] if more > 0 else [])])
 
 
 def _stamp(raw: bytes, is2: bool, logged: int) -> int:

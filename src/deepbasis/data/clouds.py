@@ -8,7 +8,6 @@ kilometres, are dropped, since organised clouds use them for "no return".
 
 import os
 import re
-import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -16,10 +15,10 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from deepbasis.data.extras import need
 from deepbasis.data.files import atomic_write, find_file
-from deepbasis.data.formats import MOST_UNPACKED, check_metres
+from deepbasis.data.formats import check_metres
 from deepbasis.data.limits import check_count, read_text, reading
+from deepbasis.data.surveys import SURVEYS, read_survey
 from deepbasis.latent import LARGEST_DEPTH
 from deepbasis.shapes import Float, UInt8
 
@@ -35,7 +34,7 @@ LONGEST_LINE = 4096  # of a header; a binary file that is not a cloud may have n
 LONGEST_SHOWN = 60
 # Between the columns of a table.
 SEPARATOR = r"\s*[,;]\s*|\s+"
-CLOUDS = (".ply", ".pcd", ".bin", ".xyz", ".las", ".laz")
+CLOUDS = (".ply", ".pcd", ".bin", ".xyz", *SURVEYS)
 # Lines of a header, and numbers of a point.
 MOST_FIELDS = 10_000
 ROW_FIRST = ("v", "row", "y", "r")
@@ -84,11 +83,11 @@ def read_points(path: Path) -> Float[np.ndarray, "n columns"]:
 
 
 def read_cloud(path: Path) -> Float[np.ndarray, "n 3"]:
-    """Read a .ply, .pcd, .xyz, .las or .laz point cloud, or a .bin file of KITTI: x, y, z in
+    """Read a .ply, .pcd, .xyz, .las, .laz or .e57 point cloud, or a .bin file of KITTI: x, y, z in
     metres.
     """
-    if path.suffix.lower() in (".las", ".laz"):
-        return _read_las(path)
+    if path.suffix.lower() in SURVEYS:
+        return read_survey(path)
     headers = {".ply": _ply_table, ".pcd": _pcd_table, ".bin": _bin_table, ".xyz": _xyz_table}
     if path.suffix.lower() not in headers:
         raise ValueError(f"{path} is not a supported point cloud; convert it to .ply or .pcd")
@@ -98,50 +97,6 @@ def read_cloud(path: Path) -> Float[np.ndarray, "n 3"]:
         xyz = _read_table(file, table)
     check_metres(np.linalg.norm(xyz, axis=1), path)
     return xyz
-
-
-def _read_las(path: Path) -> Float[np.ndarray, "n 3"]:
-    """A cloud that laspy reads; it may be far from 0, on a map, so its unit is not checked."""
-    laspy = need("laspy", "las", f"reading {path.suffix.lower()} files")
-    with reading(path, "a LAS point cloud"):
-        _check_las(find_file(path))
-        cloud = laspy.read(path)
-        xyz = np.stack([np.asarray(axis, np.float64) for axis in (cloud.x, cloud.y, cloud.z)], 1)
-        finite = xyz[(np.abs(xyz) < LARGEST_DEPTH).all(1)]
-        if not len(finite):
-            raise ValueError("it is an empty point cloud")
-        return finite
-
-
-def _check_las(path: Path) -> None:
-    """Refuse a header that claims more than the file holds; laspy would read on and on."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        header = file.read(375).ljust(375, b"\0")
-    start, records = struct.unpack_from("<II", header, 96)
-    length, points = struct.unpack_from("<HI", header, 105)
-    extended, many = struct.unpack_from("<IQ", header, 243)
-    if header[25] >= 4:  # minor version
-        records, points = records + extended, max(points, many)
-    check_count(3 * points, path, "numbers")
-    if start > size or 54 * records > size or points * length > MOST_UNPACKED * size:
-        raise ValueError(
-            f"it claims {points} points and {records} records from byte {start}, more than its "
-            f"{size} bytes hold"
-        )
-    if header[104] & 0x80:  # compressed: the points begin with where the table of chunks is
-        with path.open("rb") as file:
-            file.seek(start)
-            (table,) = struct.unpack("<q", file.read(8))
-            if table == -1:  # of a file that was streamed, at its end
-                file.seek(-8, os.SEEK_END)
-                (table,) = struct.unpack("<q", file.read(8))
-            if not start <= table <= size - 8:
-                raise ValueError(f"its table of chunks is said to be at byte {table} of {size}")
-            file.seek(table)
-            _, chunks = struct.unpack("<II", file.read(8))
-            if chunks > size:
-                raise ValueError(f"it claims {chunks} chunks, more than its {size} bytes hold")
 
 
 def write_ply(

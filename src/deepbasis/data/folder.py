@@ -43,7 +43,7 @@ class Folder:
             only files of floats can be read, as metres.
         intrinsics: 3x3 matrix of all frames; by default what the files say, else NaN.
 
-    Example:
+    Examples:
         >>> frames = Folder(Path("my_robot"), depth_scale=1000)  # doctest: +SKIP
         >>> frames[0].depth.max()  # doctest: +SKIP
         tensor(4.1270)

@@ -28,7 +28,7 @@ from PIL import Image
 from torch import Tensor
 
 from deepbasis.data.files import atomic_write, find_file
-from deepbasis.data.limits import check_count, reading
+from deepbasis.data.limits import MissingOption, check_count, reading
 from deepbasis.data.sample import Sample, check_sizes, unknown_intrinsics
 from deepbasis.shapes import Float, UInt8
 
@@ -40,16 +40,14 @@ LARGEST = 2**16 - 1
 JPEG_QUALITY = 95
 # If half of the depths are larger than this, they are probably not in metres.
 FAR_M = 200.0
+# Others are refused, whatever their name: Pillow runs a program to read some of them.
+PICTURES = ("PNG", "JPEG", "TIFF", "WEBP", "BMP", "GIF", "PPM")
 DEPTHS = (".png", ".tif", ".tiff", ".npy", ".npz", ".pfm")
 # Files that claim this many bytes of pixels for each of theirs are damaged: deflate unpacks a byte
 # to at most 1032, JPEG to about 1400.
 MOST_UNPACKED = 4096
 # Held while Pillow's own limit, which is a global variable, is not in force.
 _OPENING = threading.Lock()
-
-
-class MissingOption(ValueError):
-    """What a file means is not known, and an option of the command says it for all files."""
 
 
 def write_image(path: Path, image: UInt8[np.ndarray, "h w 3"]) -> None:
@@ -240,7 +238,8 @@ def _check_picture(picture: Image.Image, size: int) -> None:
     width, height = picture.size
     # One bit is the least that a pixel takes; of one with a palette, Pillow does not tell.
     pixel = {"1": 1 / 8, "P": 1 / 8}.get(picture.mode, len(picture.getbands()))
-    if picture.format in ("PNG", "JPEG") and width * height * pixel > MOST_UNPACKED * size:
+    packed = picture.format in ("PNG", "JPEG", "MPO", "TIFF")
+    if packed and width * height * pixel > MOST_UNPACKED * size:
         raise ValueError(
             f"it claims {height} x {width} pixels (height x width), more than {size} bytes hold: "
             "it is damaged"
@@ -252,7 +251,7 @@ def _open_without_limit(file: IO[bytes] | io.BytesIO) -> Image.Image:
     with _OPENING:
         limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
         try:
-            return Image.open(file)
+            return Image.open(file, formats=PICTURES)
         finally:
             Image.MAX_IMAGE_PIXELS = limit
 

@@ -12,7 +12,9 @@ from deepbasis.data.files import PICTURES, check_choice, check_paired, find_fold
 from deepbasis.data.folder import read_intrinsics
 from deepbasis.data.formats import KITTI, read_depth_png, to_sample
 from deepbasis.data.images import read_image
+from deepbasis.data.limits import read_text, reading
 from deepbasis.data.sample import Sample, halve
+from deepbasis.points import check_camera
 from deepbasis.shapes import Float
 
 CAMERAS = ("image_02", "image_03")
@@ -164,12 +166,17 @@ def _read_camera(frame: _Frame) -> Float[Tensor, "3 3"] | None:
 def read_calibration(path: Path, camera: str) -> Float[Tensor, "3 3"]:
     """Intrinsics of `image_02` or `image_03` from a drive's calib_cam_to_cam.txt."""
     key = f"P_rect_{camera[-2:]}"
-    lines = dict(line.split(":", 1) for line in path.read_text().splitlines() if ":" in line)
+    lines = dict(line.split(":", 1) for line in read_text(path).splitlines() if ":" in line)
     numbers = lines.get(key, "").split()
     try:
         if len(numbers) == 12:
-            return torch.tensor([float(number) for number in numbers]).view(3, 4)[:, :3].clone()
-    except ValueError as error:
+            found = torch.tensor([float(number) for number in numbers]).view(3, 4)[:, :3].clone()
+            with reading(path, "a calibration of KITTI"):
+                check_camera(found)
+            return found
+    except (ValueError, RuntimeError) as error:
+        if str(path) in str(error):
+            raise
         raise ValueError(f"{path}: {key} holds something that is not a number") from error
     raise ValueError(
         f"{path} has no row `{key}:` of 12 numbers (found {len(numbers)}); "

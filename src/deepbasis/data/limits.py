@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Guards of all readers: damaged or huge files end in one sentence, before memory is taken."""
 
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 # Largest number of pixels, points or numbers that a file may hold, in millions.
 DEFAULT_MILLIONS = 100.0
+MOST_MILLIONS = 1e9
 VARIABLE = "DEEPBASIS_MAX_MILLIONS"
-# A message of another library is cut here.
-LONGEST_REASON = 200
+# Messages are cut here: those of other libraries, and those of ours, which may list topics.
+LONGEST_REASON, LONGEST_OWN = 200, 600
+
+
+class MissingOption(ValueError):
+    """What a file means is not known, and an option of the command says it for all files."""
 
 
 @contextmanager
@@ -36,14 +43,16 @@ def reading(path: Path, kind: str) -> Iterator[None]:
         yield
     except MemoryError as error:
         raise ValueError(f"{path} needs more memory than there is") from error
-    except FileNotFoundError:
+    except (FileNotFoundError, MissingOption):
         raise
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, KeyError):
             reason = f"{reason} is not in it"
-        if len(reason) > LONGEST_REASON + len(str(path)):
-            reason = f"{reason[:LONGEST_REASON]}..."
+        ours = reason.startswith(f"{path}: ")
+        longest = LONGEST_OWN if ours else LONGEST_REASON
+        if len(reason) > longest + len(str(path)):
+            reason = f"{reason[:longest]}..."
         if reason.startswith(str(path)):
             raise ValueError(reason) from error
         if not isinstance(error, ValueError | OSError):
@@ -53,15 +62,46 @@ def reading(path: Path, kind: str) -> Iterator[None]:
 
 def check_count(count: int, path: Path, things: str) -> None:
     """Refuse a file that claims to hold more than the limit."""
-    try:
-        millions = float(os.environ.get(VARIABLE, DEFAULT_MILLIONS))
-    except ValueError:
-        raise ValueError(f"{VARIABLE} is {os.environ[VARIABLE]!r}, not a number") from None
+    millions = limit()
     if count > millions * 1e6:
         raise ValueError(
             f"{path} holds {count / 1e6:.4g} million {things}, more than the limit of {millions:g} "
             f"million; set {VARIABLE} to read it"
         )
+
+
+def limit() -> float:
+    """How much a file may hold, in millions."""
+    try:
+        millions = float(os.environ.get(VARIABLE, DEFAULT_MILLIONS))
+    except ValueError:
+        millions = math.nan
+    if not 0 < millions < MOST_MILLIONS:
+        raise ValueError(f"{VARIABLE} is {os.environ[VARIABLE][:40]!r}, not a number above 0")
+    return millions
+
+
+def unpack(make: Callable[[], Any], content: bytes) -> bytes:
+    """Unpack compressed content, up to the limit.
+
+    Args:
+        make: a decompressor, as `bz2.BZ2Decompressor` is one.
+        content: one compressed stream, or several of them.
+    """
+    most, left, found = round(1e6 * limit()), round(1e6 * limit()), []
+    while content:
+        decompressor = make()
+        found.append(decompressor.decompress(content, max_length=left + 1))
+        left -= len(found[-1])
+        if left < 0:
+            raise ValueError(
+                f"a part of it unpacks to more than the limit of {most / 1e6:g} million bytes; set "
+                f"{VARIABLE} to read it"
+            )
+        if not decompressor.eof:
+            raise ValueError("a compressed part of it is cut off")
+        content = decompressor.unused_data or b""
+    return b"".join(found)
 
 
 def read_text(path: Path) -> str:

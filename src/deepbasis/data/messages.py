@@ -18,6 +18,7 @@ from torch import Tensor
 from deepbasis.data.formats import MILLIMETRES, decode_picture
 from deepbasis.data.images import to_rgb
 from deepbasis.data.lens import Lens
+from deepbasis.data.limits import MissingOption
 from deepbasis.data.recording import pose_of
 from deepbasis.shapes import Float, UInt8
 
@@ -71,8 +72,9 @@ def to_depth(message: Any, scale: float | None = None) -> Float[np.ndarray, "h w
     else:
         encoding = message.encoding.lower()
         if encoding not in DEPTH_ENCODINGS:
-            raise ValueError(
-                f"a depth image has the encoding {message.encoding!r}; expected 16UC1 or 32FC1"
+            raise MissingOption(
+                f"a depth image has the encoding {message.encoding!r}; expected 16UC1 or 32FC1, so "
+                "pass --points with the topic of depth, not of colours"
             )
         raw = _rows(message, DEPTH_ENCODINGS[encoding], 1)[..., 0]
         usual = MILLIMETRES if raw.dtype.kind == "u" else 1.0
@@ -182,8 +184,9 @@ def _to_compressed_depth(message: Any, scale: float | None) -> np.ndarray:
     transported = "compresseddepth" in message.format.lower()
     picture = _decompress(content[DEPTH_HEADER if transported else 0 :])
     if not picture.mode.startswith("I"):
-        raise ValueError(
-            f"a compressed depth image is {picture.mode}, not 16-bit grey; is this topic a picture?"
+        raise MissingOption(
+            f"a compressed depth image is {picture.mode}, not 16-bit grey; pass --points with the "
+            "topic of depth, not of colours"
         )
     raw = np.array(picture).astype(np.float32)
     if not message.format.lower().startswith("32fc1"):

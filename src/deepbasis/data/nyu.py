@@ -14,6 +14,7 @@ import numpy as np
 from deepbasis.data.files import check_choice, find_file, find_folder, list_by_stem
 from deepbasis.data.formats import MILLIMETRES, read_depth_png, to_sample
 from deepbasis.data.images import read_image
+from deepbasis.data.limits import read_text, reading
 from deepbasis.data.sample import Sample, crop, halve, make_intrinsics
 
 FRAMES = 1449
@@ -162,21 +163,21 @@ def _official_split(path: Path) -> dict[str, list[int]]:
     try:
         found = loadmat(file, variable_names=["trainNdxs", "testNdxs"])
         parts = {"train": found["trainNdxs"], "test": found["testNdxs"]}
-    except (ValueError, TypeError, NotImplementedError, KeyError) as error:
+        return {name: sorted(int(i) - 1 for i in part.ravel()) for name, part in parts.items()}
+    except Exception as error:  # scipy raises whatever a damaged file leads to
         raise ValueError(
             f"{file} is not the official split file: it should hold `trainNdxs` and `testNdxs` "
-            f"({error})"
+            f"({' '.join(str(error).split())[:200]})"
         ) from error
-    return {name: sorted(int(i) - 1 for i in part.ravel()) for name, part in parts.items()}
 
 
 def _read_split(path: Path) -> dict[str, list[int]]:
     try:
-        parts = json.loads(path.read_text())
+        parts = json.loads(read_text(path))
         return {name: [int(number) for number in parts[name]] for name in ("train", "test")}
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
         raise ValueError(
-            f'{path} should hold {{"train": [numbers], "test": [numbers]}} ({error!r})'
+            f'{path} should hold {{"train": [numbers], "test": [numbers]}} ({str(error)[:200]!r})'
         ) from error
 
 
@@ -192,7 +193,8 @@ def _open(path: Path) -> Any:
             f"{path} is not a MATLAB 7.3 (HDF5) file; the official nyu_depth_v2_labeled.mat is, "
             "so this is another file or an incomplete download"
         )
-    return h5py.File(path, "r")
+    with reading(path, "a MATLAB 7.3 (HDF5) file"):
+        return h5py.File(path, "r")
 
 
 def _check_contents(file: Any, path: Path) -> None:

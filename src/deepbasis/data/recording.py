@@ -71,8 +71,8 @@ def pair(
     kept = {i: j for i, j in found.items() if off[i] <= tolerance}
     if not kept:
         raise ValueError(
-            f"{where} holds no measurement within {tolerance:g} s of an image; the nearest pair is "
-            f"{min(off.values()):.4g} s apart (--tolerance)"
+            f"{where}: no measurement is within {tolerance:g} s of an image; the nearest pair is "
+            f"{min(off.values()):.4g} s apart, so pass a larger --tolerance if that is near enough"
         )
     return kept
 

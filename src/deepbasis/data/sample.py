@@ -91,7 +91,7 @@ def halve(sample: Sample, *, centred: bool = False) -> Sample:
 
     Each 2x2 block keeps its first measured depth, so that points of a sparse sensor are kept. Where
     all is measured, depths are then those of the upper left pixels, a quarter of a small pixel away
-    from the averaged colours; the bundled models were trained and measured in this way. With
+    from the averaged colours; the pretrained models were trained and measured in this way. With
     `centred`, a block whose depths lie on one surface gets the depth at its centre instead: the
     mean of inverse depth, which is exact on planes. An odd last row or column is dropped.
     """

@@ -100,19 +100,14 @@ class MapFrames:
         tolerance: float = TOLERANCE,
     ) -> None:
         self.images, self.camera, self.shared = images, camera, [trajectory, cloud]
-        found = read_trajectory(trajectory)
-        order = found.times.argsort(kind="stable")
-        poses = {
-            round(found.times[i] * NANOSECONDS): torch.from_numpy(found.poses[i]) for i in order
-        }
+        known, poses = read_trajectory(trajectory).by_time()
         self.map = torch.from_numpy(read_cloud(cloud)) / scale
         times = sorted((_to_time(name, path), name) for name, path in images.items())
-        known = list(poses)
         pairs = pair([time for time, _ in times], known, tolerance, str(trajectory))
         self._poses = {}
         for i, j in pairs.items():
             time, name = times[i]
-            pose = poses[known[j]].clone()
+            pose = torch.from_numpy(poses[j].copy())
             pose[:3, 3] /= scale
             self._poses[name] = (time, torch.linalg.inv(pose))
         self.names = list(self._poses)

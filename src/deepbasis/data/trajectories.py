@@ -16,7 +16,7 @@ import numpy as np
 
 from deepbasis.data.files import find_file
 from deepbasis.data.limits import read_text
-from deepbasis.data.recording import NANOSECONDS, TOLERANCE, pose_of
+from deepbasis.data.recording import NANOSECONDS, TOLERANCE, nearest, pose_of
 from deepbasis.shapes import Float
 
 # Larger times are in nanoseconds, as some programs write them.
@@ -32,31 +32,39 @@ class Trajectory(NamedTuple):
     times: Float[np.ndarray, "n"]
     poses: Float[np.ndarray, "n 4 4"]
 
-    def match(self, names: Sequence[str], path: Path) -> list[Float[np.ndarray, "4 4"]]:
+    def by_time(self) -> tuple[list[int], Float[np.ndarray, "n 4 4"]]:
+        """Times in nanoseconds, sorted, and the poses in this order."""
+        order = self.times.argsort(kind="stable")
+        return [round(time * NANOSECONDS) for time in self.times[order]], self.poses[order]
+
+    def match(
+        self, names: Sequence[str], path: Path, tolerance: float = TOLERANCE
+    ) -> list[Float[np.ndarray, "4 4"]]:
         """The pose of each frame: in order if there are as many, or else by the frames' times.
 
         Args:
             names: of the frames; to be matched by time, these must be times in seconds.
             path: of the file, for messages.
+            tolerance: seconds between a frame and its pose.
         """
         if len(names) == len(self.times):
             return list(self.poses)
         try:
-            wanted = np.array([float(name) for name in names])
-        except ValueError:
+            wanted = [round(float(name) * NANOSECONDS) for name in names]
+        except (ValueError, OverflowError):
             raise ValueError(
                 f"{path} holds {len(self.times)} poses for {len(names)} frames; pass one for each "
                 "frame, or name the frames by their time in seconds"
             ) from None
-        nearest = np.abs(self.times[None] - wanted[:, None]).argmin(1)
-        gap = np.abs(self.times[nearest] - wanted)
-        if (gap > TOLERANCE).any():
-            raise ValueError(
-                f"{path} holds no pose within {TOLERANCE:g} s of the frame "
-                f"{names[int((gap > TOLERANCE).argmax())]!r}, and {len(self.times)} poses for "
-                f"{len(names)} frames"
-            )
-        return list(self.poses[nearest])
+        times, poses = self.by_time()
+        found = [nearest(times, time) for time in wanted]
+        for name, time, index in zip(names, wanted, found, strict=True):
+            if abs(times[index] - time) > tolerance * NANOSECONDS:
+                raise ValueError(
+                    f"{path} holds no pose within {tolerance:g} s of the frame {name!r} "
+                    f"(--tolerance), and {len(times)} poses for {len(names)} frames"
+                )
+        return list(poses[found])
 
 
 def read_trajectory(path: Path) -> Trajectory:

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from deepbasis.data.files import find_file
-from deepbasis.data.limits import reading
+from deepbasis.data.limits import check_count, reading
 from deepbasis.shapes import UInt8
 
 VIDEOS = (".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v")
+# Names that FFmpeg has for the formats of these files.
+CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,avi,matroska,webm"
 
 
 def import_av() -> ModuleType:
@@ -30,8 +32,8 @@ def import_av() -> ModuleType:
 def count_frames(path: Path) -> int:
     """Frames of a video, counted without decoding them."""
     av = import_av()
-    with reading(find_file(path), "a video"), av.open(str(path)) as container:
-        count = sum(1 for packet in container.demux(_stream(container)) if packet.size)
+    with reading(find_file(path), "a video"), _open(av, path) as container:
+        count = sum(1 for packet in container.demux(_stream(container, path)) if packet.size)
     if not count:
         raise ValueError(f"{path} holds no frame")
     return count
@@ -57,8 +59,9 @@ class Video:
         raise ValueError(f"{self.path} ends after {self.next} frames, before frame {index}")
 
     def _decode(self) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
-        with import_av().open(str(self.path)) as container:
-            for frame in container.decode(_stream(container)):
+        with _open(import_av(), self.path) as container:
+            for frame in container.decode(_stream(container, self.path)):
+                check_count(frame.width * frame.height, self.path, "pixels")
                 yield frame.to_ndarray(format="rgb24")
 
 
@@ -68,7 +71,18 @@ def open_video(path: Path) -> Video:
     return Video(find_file(path))
 
 
-def _stream(container: Any) -> Any:
+def _open(av: ModuleType, path: Path) -> Any:
+    """Open a video, and nothing that it may refer to: playlists name other files and addresses."""
+    return av.open(
+        str(path), container_options={"protocol_whitelist": "file", "format_whitelist": CONTAINERS}
+    )
+
+
+def _stream(container: Any, path: Path) -> Any:
     if not container.streams.video:
         raise ValueError("it holds no pictures")
-    return container.streams.video[0]
+    stream = container.streams.video[0]
+    if stream.codec_context is None:  # PyAV would crash
+        raise ValueError("its codec is not known")
+    check_count(stream.width * stream.height, path, "pixels")
+    return stream

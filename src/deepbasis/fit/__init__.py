@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Bayesian linear fit of depth bases to sparse points.  Pure functions on tensors.
 
-Notation (Bishop, PRML, sections 3.3 and 3.5)        code           shape
+Notation (Bishop, PRML, sections 3.3 and 3.5):
+
+                                                     code           shape
     N points, M bases, design matrix Phi             phi            *b n m
     targets z: log depth, ln metres                  z              *b n
     relative precision of a point; 0 drops it        weight         *b n

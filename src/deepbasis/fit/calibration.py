@@ -22,6 +22,16 @@ def nees(error: Float[Tensor, "*n"], var: Float[Tensor, "*n"]) -> Float[Tensor, 
     Its expected value is 1 if the variance is correct, for any distribution; 4 means that the
     standard deviation is half of what it should be. As a factor on the variance it is the paper's
     calibration.
+
+    Args:
+        error: of the mean, in log depth.
+        var: its predicted variance.
+
+    Returns:
+        The mean, a scalar tensor.
+
+    Raises:
+        ValueError: if shapes differ, there is no pixel, or a variance is not positive.
     """
     check_pixels(error, var)
     return _finite((error.square() / var).mean())
@@ -41,6 +51,12 @@ def match_nees(
     Args:
         groups: some pixels of frames.
         frames: how many frames they are from; pixels of one frame have correlated errors.
+
+    Returns:
+        The factor on the noise variance and that on the model variance.
+
+    Raises:
+        ValueError: as in `nees`.
     """
     from scipy.optimize import minimize  # only training needs it
 

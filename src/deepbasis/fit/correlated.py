@@ -22,8 +22,10 @@ pixel is kept between the smallest and the largest residual of its neighbours, a
 `bounded` is False. Variances stay those of the linear predictor.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -32,7 +34,7 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from deepbasis.fit.checks import FitPoints, check_points
-from deepbasis.fit.kernel import Kernel, condition
+from deepbasis.fit.kernel import Kernel, condition, condition_each
 from deepbasis.fit.linear import Posterior
 from deepbasis.fit.neighbours import Surroundings, choose_side, earlier
 from deepbasis.shapes import Float, Int
@@ -42,7 +44,11 @@ NEIGHBOURS = 12
 # Coordinate of missing neighbours, in image widths: so far away that they correlate with nothing.
 NOWHERE = 1e6
 # Points whitened at a time, and pixels predicted at a time over the whole batch.
-BLOCK_POINTS, BLOCK_PIXELS = 1024, 20480
+BLOCK_POINTS, BLOCK_PIXELS = 2048, 10240
+# Fewer points than this are conditioned faster one by one than side by side.
+FEW_POINTS = 1024
+# Blocks whose neighbours are searched at a time.
+BLOCKS = 8192
 # Smallest weight that is divided by; its square is still a float32.
 SMALLEST = 1e-15
 
@@ -124,18 +130,29 @@ def whiten(
 
 
 def whiten_at(
-    kernel: Kernel, x: Float[Tensor, "n f"], points: FitPoints, near: Int[Tensor, "n k"]
+    kernel: Kernel,
+    x: Float[Tensor, "n f"],
+    points: FitPoints,
+    near: Int[Tensor, "q k"],
+    which: Int[Tensor, "q"] | None = None,
 ) -> Innovations:
-    """`whiten` in float64 for one image, with given neighbours; all weights are positive."""
+    """`whiten` in float64 for one image, with given neighbours; all weights are positive.
+
+    `which` are the points whose neighbours are given, by default all.
+    """
     places, noise = _scaled(kernel, x, points.weight, near.shape[1])
     values = F.pad(torch.cat([points.phi, points.z[:, None]], -1), (0, 0, 0, near.shape[1]))
+    index = torch.arange(len(x), device=x.device) if which is None else which
     rows, ratios = [values[:0]], [noise[:0]]
-    for start in range(0, len(x), BLOCK_POINTS):
-        part = slice(start, min(start + BLOCK_POINTS, len(x)))  # padding follows the points
-        at = places[part][:, None]
-        b, left = condition(kernel, at, places[near[part]], noise[near[part]])
-        ratios.append(left[:, 0].double() + noise[part])
-        innovations = values[part] - combine(near[part], b[:, 0], values)
+    for start in range(0, len(near), BLOCK_POINTS):
+        own, around = (part[start : start + BLOCK_POINTS] for part in (index, near))
+        neighbours = places[around], noise[around]
+        if places.requires_grad or noise.requires_grad or len(own) < FEW_POINTS:
+            b, left = (part[:, 0] for part in condition(kernel, places[own][:, None], *neighbours))
+        else:
+            b, left = condition_each(kernel, places[own], *neighbours)
+        ratios.append(left.double() + noise[own])
+        innovations = values[own] - combine(around, b, values)
         rows.append(innovations / ratios[-1].sqrt()[:, None])
     white, variance_ratio = torch.cat(rows), torch.cat(ratios)
     return Innovations(white[:, :-1], white[:, -1], torch.ones_like(variance_ratio), variance_ratio)
@@ -165,7 +182,7 @@ def predict_at(
     residual = points.z - points.phi @ mean
     values = F.pad(torch.cat([residual[:, None], points.phi], -1), (0, 0, 0, near.shape[1]))
     known = combine(near, b[:, 0], values)
-    correction = bound(known[:, 0], near, values[:, 0]) if bounded else known[:, 0]
+    correction = bound(known[:, 0], values[:, 0][near]) if bounded else known[:, 0]
     phi = at[1].double()
     noise_var = (left[:, 0].double() + kernel.nugget / at[2].double()) / beta
     model_var = ((phi - known[:, 1:]) @ root).square().sum(-1)
@@ -173,12 +190,16 @@ def predict_at(
 
 
 class Conditional(NamedTuple):
-    """Conditional distribution of p pixels given their neighbours."""
+    """Conditional distribution of the pixels of q square blocks, given the neighbours that the
+    pixels of a block share.
+    """
 
-    near: Int[Tensor, "p k"]
-    b: Float[Tensor, "p k"]
-    variance_ratio: Float[Tensor, "p"]
+    near: Int[Tensor, "q k"]
+    b: Float[Tensor, "q p k"]
+    variance_ratio: Float[Tensor, "q p"]
     """d: conditional variance, relative to 1 / beta."""
+    s: Float[Tensor, "q p"] | None
+    """Amplitude of the pixels, which is included in the others; None if it is 1."""
 
 
 @dataclass(frozen=True)
@@ -222,52 +243,67 @@ class Field:
         around = Surroundings(pixels)
         return cls(kernel, guide, amplitude, size, *places, index, around, side, k)
 
-    def rows(self, start: int, stop: int) -> Conditional:
-        """Conditional distribution of all pixels of a block of rows, in reading order.
+    def blocks(self, start: int, stop: int) -> Conditional:
+        """Conditional distribution of the pixels of some rows of blocks.
 
         Square blocks of pixels share their neighbours: those that surround the block's centre, and
         first of all the points of the block itself, so that a measured pixel always has its own
         measurement among them.
         """
-        side, first = self.side, start // self.side * self.side
-        down, right = -(-(stop - first) // side), -(-self.size[1] // side)
-        index = self._search(first, down, right)
-        at = self._places_of_pixels(first, down, right)
-        b, left = condition(self.kernel, at, self.places[index], self.noise[index])
-
-        def in_reading_order(blocks: Tensor) -> Tensor:
-            rows = blocks.view(down, right, side, side, -1).transpose(1, 2)
-            rows = rows.reshape(down * side, right * side, -1)
-            return rows[start - first : stop - first, : self.size[1]].flatten(0, 1)
-
-        b, left = in_reading_order(b), in_reading_order(left)[:, 0]
+        near = self.near[start * self.across : stop * self.across]
+        pixels = self.pixels_of(start, stop)
+        at = self._places_of(pixels)
+        b, left = condition(self.kernel, at, self.places[near], self.noise[near])
+        s = None
         if self.amplitude is not None:
-            s = self.amplitude[0, start:stop].flatten()
-            b, left = b * s[:, None], left * s.square()
-        index = index[:, None].expand(len(index), side * side, self.k)
-        return Conditional(in_reading_order(index), b, left + self.kernel.nugget)
+            s = self.amplitude.flatten()[pixels].view_as(left)
+            b, left = b.mul_(s[..., None]), left * s.square()
+        return Conditional(near, b, left + self.kernel.nugget, s)
 
-    def _search(self, first: int, down: int, right: int) -> Int[Tensor, "blocks k"]:
-        row, column = (torch.arange(count) * self.side for count in (down, right))
-        centre = torch.cartesian_prod(row + first, column).double() + (self.side - 1) / 2
-        found = self.around.of(centre, self.k, within=self.side / 2, p=torch.inf)
-        return self.index[found.to(self.index.device)].int()  # half the memory of all pixels
+    @property
+    def down(self) -> int:
+        """Number of rows of blocks."""
+        return -(-self.size[0] // self.side)
 
-    def _places_of_pixels(self, first: int, down: int, right: int) -> Float[Tensor, "blocks p f"]:
-        """Scaled places of the pixels of each block; beyond the border, those at the border."""
+    @property
+    def across(self) -> int:
+        """Number of blocks in a row of these."""
+        return -(-self.size[1] // self.side)
+
+    @cached_property
+    def near(self) -> Int[Tensor, "_ k"]:
+        """Neighbours of all blocks, in reading order."""
+        row, column = (torch.arange(count) * self.side for count in (self.down, self.across))
+        centre = torch.cartesian_prod(row, column).double() + (self.side - 1) / 2
+        parts = torch.split(centre, BLOCKS)
+        found = [self.around.of(at, self.k, within=self.side / 2, p=torch.inf) for at in parts]
+        return self.index[torch.cat(found).to(self.index.device)].int()
+
+    def pixels_of(self, start: int, stop: int) -> Int[Tensor, "_"]:
+        """The pixels of some rows of blocks, block by block, as indices in reading order; beyond
+        the border, those at the border.
+        """
         (height, width), side, device = self.size, self.side, self.places.device
-        row = torch.arange(first, first + down * side, device=device).clamp(max=height - 1)
-        column = torch.arange(right * side, device=device).clamp(max=width - 1)
-        maps = [x.to(self.places)[None] / width for x in torch.meshgrid(row, column, indexing="ij")]
+        row = torch.arange(start * side, stop * side, device=device).clamp(max=height - 1)
+        column = torch.arange(self.across * side, device=device).clamp(max=width - 1)
+        index = row[:, None] * width + column
+        return index.view(-1, side, self.across, side).transpose(1, 2).flatten()
+
+    def in_reading_order(self, blocks: Tensor) -> Tensor:
+        """Numbers of the pixels of rows of blocks, [q, p, c] to [pixels, c], in reading order."""
+        side, width = self.side, self.size[1]
+        rows = blocks.view(-1, self.across, side, side, blocks.shape[-1]).transpose(1, 2)
+        return rows.reshape(-1, self.across * side, blocks.shape[-1])[:, :width].flatten(0, 1)
+
+    def _places_of(self, pixels: Int[Tensor, "_"]) -> Float[Tensor, "q p f"]:
+        """Scaled places of the pixels of some blocks."""
+        width = self.size[1]
+        row, column = pixels // width, pixels % width
+        places = torch.stack([row, column], -1).to(self.places) / width
         if self.guide is not None:
-            guide = self.guide[:, first : first + down * side]
-            if len(column) > width:
-                guide = guide.index_select(2, column)
-            if guide.shape[1] < len(row):
-                guide = guide.index_select(1, row - first)
-            maps.append(guide)
-        blocks = torch.cat(maps).view(-1, down, side, right, side).permute(1, 3, 2, 4, 0)
-        return self.kernel.scale(blocks.reshape(down * right, side * side, -1))
+            features = self.guide.movedim(0, -1).flatten(0, 1).index_select(0, pixels)
+            places = torch.cat([places, features], -1)
+        return self.kernel.scale(places).view(-1, self.side**2, places.shape[-1])
 
 
 def predict(
@@ -275,7 +311,7 @@ def predict(
     post: Posterior,
     phi: Float[Tensor, "b n m"],
     z: Float[Tensor, "b n"],
-    rows: Callable[[int, int], Float[Tensor, "b m p"]],
+    projector: Callable[[Tensor], Callable[[int, int], Float[Tensor, "b p c"]]],
     *,
     bounded: bool = True,
 ) -> tuple[Float[Tensor, "b p"], Float[Tensor, "b p"], Float[Tensor, "b p"]]:
@@ -288,34 +324,41 @@ def predict(
         post: the fit of their innovations.
         phi: bases at the points, divided by their amplitude.
         z: log depth of the points, divided likewise.
-        rows: returns the bases of the rows from `start` up to, but not including, `stop`.
+        projector: given columns [b, m, c], returns a function of `start` and `stop`, which returns
+            the products with them of the bases of the pixels of these rows, without row `stop`.
         bounded: keep corrections within the residuals of the neighbours; False is linear kriging.
     """
     onto = torch.cat([post.mean[..., None], post.root], -1).to(phi.dtype)
     known = phi @ onto
-    known = torch.cat([known[..., :1] - z[..., None], known[..., 1:]], -1)
-    known = F.pad(known, (0, 0, 0, fields[0].k))
+    residual = F.pad(z - known[..., 0], (0, fields[0].k))
+    # The mean has a correction of its own, which may be bounded.
+    known = F.pad(known[..., 1:], (1, 0, 0, fields[0].k))
+    product = projector(onto)
     height, width = fields[0].size
-    side = max(field.side for field in fields)
+    side = math.lcm(*(field.side for field in fields))
     step = max(BLOCK_PIXELS // (width * len(fields) * side), 1) * side
     parts = []
     for start in range(0, height, step):
         stop = min(start + step, height)
-        bases = rows(start, stop)
+        bases = product(start, stop)
         images = []
         for i, field in enumerate(fields):
-            near, b, variance_ratio = field.rows(start, stop)
-            correction = combine(near, b, known[i])
+            first, last = start // field.side, -(-stop // field.side)
+            pixels = field.pixels_of(first, last) - start * width
+            near, b, variance_ratio, s = field.blocks(first, last)
+            b = b.to(phi.dtype)
+            around = residual[i][near]
+            correction = (b @ around[..., None])[..., 0]
             if bounded:
-                s = None if field.amplitude is None else field.amplitude[0, start:stop].flatten()
-                first = bound(correction[:, 0], near, known[i, :, 0], s)
-                correction = torch.cat([first[:, None], correction[:, 1:]], -1)
-            out = (bases[i].mT @ onto[i]).sub_(correction)
-            images.append(
-                torch.stack([out[:, 0], vector_norm(out[:, 1:], dim=-1).square(), variance_ratio])
-            )
-        parts.append(torch.stack(images, 1))
-    mean, model_var, variance_ratio = torch.cat(parts, -1)
+                correction = bound(correction, around[:, None], s)
+            out = bases[i].index_select(0, pixels).view(*variance_ratio.shape, -1)
+            out = out.baddbmm_(b, known[i][near], alpha=-1)
+            model_var = vector_norm(out[..., 1:], dim=-1).square()
+            mean = out[..., 0] + correction
+            found = torch.stack([mean, model_var, variance_ratio.to(mean)], -1)
+            images.append(field.in_reading_order(found)[: (stop - start) * width])
+        parts.append(torch.stack(images))
+    mean, model_var, variance_ratio = torch.cat(parts, 1).movedim(-1, 0).contiguous()
     return mean, model_var, variance_ratio
 
 
@@ -327,13 +370,11 @@ def combine(
 
 
 def bound(
-    correction: Float[Tensor, "p"],
-    near: Int[Tensor, "p k"],
-    residual: Float[Tensor, "n"],
-    s: Float[Tensor, "p"] | None = None,
-) -> Float[Tensor, "p"]:
+    correction: Float[Tensor, "*p"],
+    around: Float[Tensor, "*_ k"],
+    s: Float[Tensor, "*p"] | None = None,
+) -> Float[Tensor, "*p"]:
     """Corrections kept between the residuals of their neighbours, and 0; all times s."""
-    around = residual[near]
     low, high = around.amin(-1).clamp(max=0), around.amax(-1).clamp(min=0)
     if s is not None:
         low, high = s * low, s * high

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fit with a prior: the precisions alpha and beta are found by maximising the evidence with EM."""
 
-import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ from torch import Tensor
 from deepbasis.fit.checks import FitPoints, check_points
 from deepbasis.fit.linear import Eigenbasis, Posterior, at_precisions, diagonalise, smallest_noise
 from deepbasis.fit.prior import Hyperprior, Prior
-from deepbasis.fit.robust import ROUNDS, huber_weights
+from deepbasis.fit.robust import ROUNDS, check_huber, huber_weights
 from deepbasis.shapes import Bool, Float, Int
 
 
@@ -82,11 +81,17 @@ def evidence(
         hyperprior: Gamma distributions of alpha and beta, which keep EM stable when there are
             fewer points than bases.
         huber: down-weight residuals beyond this many standard deviations; typical value 1.345.
+
+    Returns:
+        The posterior, with precisions, evidence and number of steps of each image.
+
+    Raises:
+        ValueError: if shapes disagree, a value is not finite, or an option is out of range.
     """
     if steps < 0 or not tol >= 0:
         raise ValueError(f"`steps` is {steps} and `tol` {tol}; neither may be negative")
-    if huber is not None and not 0 < huber < math.inf:
-        raise ValueError(f"`huber` is {huber}; pass a positive number of standard deviations")
+    if huber is not None:
+        huber = check_huber(huber)
     hyper = hyperprior or Hyperprior()
     if not all(gamma.shape > 0 < gamma.rate or gamma == (0, 0) for gamma in hyper):
         raise ValueError(

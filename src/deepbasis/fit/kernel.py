@@ -19,6 +19,8 @@ from deepbasis.shapes import Float
 # Smallest noise of a point, relative to 1 / beta: above the rounding of float32 correlations, so
 # that their matrix can be factored even if points coincide.
 LEAST_NOISE = 1e-5
+# Smallest conditional variance that is divided by; at least the square of the rounding of float64.
+SMALLEST = 1e-10
 # The rough part of a kernel has a length shorter by this factor.
 ROUGHER = 4.0
 
@@ -55,20 +57,42 @@ class Kernel:
             raise ValueError(f"`rough` is {self.rough}; it is a share between 0 and 1")
 
     def scale(self, x: Float[Tensor, "*n f"]) -> Float[Tensor, "*n f"]:
-        """Places in units of the length, so that Euclidean distances apply."""
+        """Places in units of the length, so that Euclidean distances apply.
+
+        Args:
+            x: row and column in image widths, then features.
+
+        Returns:
+            The scaled places.
+        """
         position, features = x[..., :2], x[..., 2:]
         return torch.cat([position / self.length, features * (self.colour / self.length)], -1)
 
     def correlation(
         self, one: Float[Tensor, "*q i f"], other: Float[Tensor, "*q j f"]
     ) -> Float[Tensor, "*q i j"]:
-        """Correlation of the errors at scaled places; Rasmussen and Williams, eq. 4.17."""
+        """Correlation of the errors at scaled places; Rasmussen and Williams, eq. 4.17.
+
+        Args:
+            one: scaled places.
+            other: scaled places.
+
+        Returns:
+            The correlation of each place of `one` with each of `other`.
+        """
         return self.at_distance(
             torch.cdist(one, other, compute_mode="donot_use_mm_for_euclid_dist")
         )
 
     def at_distance(self, distance: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
-        """Correlation of the errors at scaled places this far apart; overwrites `distance`."""
+        """Correlation of the errors at scaled places this far apart; overwrites `distance`.
+
+        Args:
+            distance: Euclidean, between scaled places.
+
+        Returns:
+            Correlations, of the same shape.
+        """
         if isinstance(self.rough, float) and self.rough == 0:
             return self._smooth(distance)
         rough = (-ROUGHER * distance).exp()
@@ -87,7 +111,14 @@ class Kernel:
         return decay.addcmul_(minus, decay, value=-1)  # (1 - minus) exp(minus)
 
     def noise(self, weight: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
-        """Noise variance of points, relative to 1 / beta."""
+        """Noise variance of points, relative to 1 / beta.
+
+        Args:
+            weight: relative precision of each point.
+
+        Returns:
+            Their noise, at least `LEAST_NOISE`.
+        """
         return (self.nugget / weight).clamp(min=LEAST_NOISE)
 
 
@@ -108,3 +139,31 @@ def condition(
     whitener = torch.linalg.solve_triangular(chol, eye, upper=False).to(at.dtype)
     u = whitener @ kernel.correlation(near, at)
     return u.mT @ whitener, (1 - u.square().sum(-2)).clamp(min=0)
+
+
+def condition_each(
+    kernel: Kernel,
+    at: Float[Tensor, "q f"],
+    near: Float[Tensor, "q k f"],
+    noise: Float[Tensor, "q k"],
+) -> tuple[Float[Tensor, "q k"], Float[Tensor, "q"]]:
+    """`condition` of single places, each with its own neighbours. Not differentiable.
+
+    All matrices are factored side by side, a column at a time: for small ones, several times as
+    fast as one by one. The place itself is the last row of each, so that the last row of the factor
+    is L^-1 k, and the square of its last number 1 - k' K^-1 k.
+    """
+    q, k, _ = near.shape
+    both = torch.cat([near, at[:, None]], 1).permute(2, 1, 0).contiguous()
+    low = torch.empty(k + 1, k + 1, q, dtype=torch.float64, device=at.device)
+    for j in range(k + 1):
+        distance = (both[:, j:] - both[:, j : j + 1]).square_().sum(0).sqrt_()
+        column = kernel.at_distance(distance).double()
+        if j < k:
+            column[0] += noise[:, j]
+        column -= (low[j:, :j] * low[j, :j]).sum(1)
+        low[j:, j] = column / column[0].clamp(min=SMALLEST).sqrt()
+    b = low[k, :k].clone()
+    for j in reversed(range(k)):
+        b[j] = (b[j] - (low[j + 1 : k, j] * b[j + 1 :]).sum(0)) / low[j, j]
+    return b.mT, low[k, k].square()

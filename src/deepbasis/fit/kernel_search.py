@@ -37,9 +37,13 @@ class FramePoints(NamedTuple):
     """The points of one image: places, bases, log depth and weights."""
 
     x: Float[Tensor, "n f"]
+    """Row and column in image widths, then features."""
     phi: Float[Tensor, "n m"]
+    """Bases."""
     z: Float[Tensor, "n"]
+    """Log depth."""
     weight: Float[Tensor, "n"] | None = None
+    """Relative precision; all 1 by default."""
     pixels: "FramePoints | None" = None
     """Other places of the image, whose depth is known but not used by the fit."""
 
@@ -59,7 +63,15 @@ def log_likelihood(
 ) -> float:
     """Log density of a frame's points, at the precisions that `fit.evidence` finds.
 
-    `options` are those of `fit.evidence`.
+    Args:
+        kernel: of the errors.
+        frame: the points; their `pixels` are not used.
+        prior: of the weights.
+        k: neighbours of a place.
+        **options: those of `fit.evidence`.
+
+    Returns:
+        The log density, in nats.
     """
     return _log_likelihood(kernel, _prepare(frame, k), prior, options)
 
@@ -74,11 +86,24 @@ def learn_kernel(
     **options: Any,
 ) -> Kernel:
     """The kernel that predicts the frames' pixels best or, for frames without pixels, that of
-    largest likelihood per point. All frames have equal weight, so pass frames at all relevant
-    numbers of points.
+    largest likelihood per point.
 
     Its smoothness is that of `start`; so is `colour` if places have no features, and `rough` if 0.
-    `options` are those of `fit.evidence`.
+
+    Args:
+        frames: points with their places and bases. All frames have equal weight, so pass frames at
+            all relevant numbers of points.
+        prior: of the weights.
+        start: where the search starts.
+        k: neighbours of a place.
+        evaluations: most kernels to try.
+        **options: those of `fit.evidence`.
+
+    Returns:
+        The best kernel found.
+
+    Raises:
+        ValueError: if no frame has a point.
     """
     return search_kernel(frames, prior, start, k=k, evaluations=evaluations, **options)[0]
 
@@ -92,7 +117,22 @@ def search_kernel(
     evaluations: int = 80,
     **options: Any,
 ) -> tuple[Kernel, float]:
-    """`learn_kernel`, and the loss of the kernel in nats per pixel or point."""
+    """`learn_kernel`, and the loss of the kernel in nats per pixel or point.
+
+    Args:
+        frames: as in `learn_kernel`.
+        prior: of the weights.
+        start: where the search starts.
+        k: neighbours of a place.
+        evaluations: most kernels to try.
+        **options: those of `fit.evidence`.
+
+    Returns:
+        The best kernel found, and its loss.
+
+    Raises:
+        ValueError: if no frame has a point.
+    """
     from scipy.optimize import minimize  # only training needs it
 
     kernel = start or Kernel()

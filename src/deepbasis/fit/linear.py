@@ -28,7 +28,9 @@ class Posterior:
     """w ~ N(mean, root root'), with its precisions and how they were found."""
 
     mean: Float[Tensor, "*b m"]
+    """Mean of the weights."""
     root: Float[Tensor, "*b m m"]
+    """A root R of their covariance, cov = R R'."""
     alpha: Float[Tensor, "*b"]
     """Prior scale precision; 0 for a maximum-likelihood fit."""
     beta: Float[Tensor, "*b"]
@@ -38,6 +40,7 @@ class Posterior:
     steps: Int[Tensor, "*b"]
     """Number of EM steps; 0 if the precisions were given or have a closed form."""
     converged: Bool[Tensor, "*b"]
+    """Whether EM converged within its steps."""
     points: FitPoints = field(repr=False)
     """The fitted points, in float64."""
     exact: "Posterior | None" = field(default=None, repr=False)
@@ -72,7 +75,17 @@ class Posterior:
             return residual(self.points, self.mean) / others
 
     def to(self, dtype: torch.dtype) -> "Posterior":
-        """The same, rounded to another dtype."""
+        """The same, rounded to another dtype.
+
+        Args:
+            dtype: of the result.
+
+        Returns:
+            The rounded posterior; `exact` is this one.
+
+        Raises:
+            ValueError: if the covariance of the weights overflows in this dtype.
+        """
         if dtype == self.mean.dtype:
             return self
         names = ("mean", "root", "alpha", "beta", "log_evidence")
@@ -88,6 +101,15 @@ class Posterior:
 
         The variance of log depth at a pixel is the sum of both: uncertainty of the weights, and
         errors that no weights can explain.
+
+        Args:
+            phi: bases at the pixels.
+
+        Returns:
+            Mean, model variance and noise variance of log depth.
+
+        Raises:
+            ValueError: if batch or number of bases differ from those of the fit.
         """
         if phi.shape[:-2] != self.mean.shape[:-1] or phi.shape[-1:] != self.mean.shape[-1:]:
             raise ValueError(
@@ -151,7 +173,22 @@ def posterior(
     alpha: float | Tensor = 1.0,
     beta: float | Tensor,
 ) -> Posterior:
-    """Posterior of the weights at given precisions, PRML eq. 3.50 and 3.51. Not differentiable."""
+    """Posterior of the weights at given precisions, PRML eq. 3.50 and 3.51. Not differentiable.
+
+    Args:
+        phi: bases at the points.
+        z: log depth of the points.
+        prior: of the weights.
+        weight: relative precision of each point; 0 drops it. All 1 by default.
+        alpha: precision of the prior's scale: one number, or one for each image.
+        beta: precision of the noise, likewise.
+
+    Returns:
+        The posterior, with the log evidence at these precisions.
+
+    Raises:
+        ValueError: if shapes disagree, a value is not finite, or a precision is not positive.
+    """
     with torch.no_grad():
         points = check_points(phi, z, weight)
         precisions = (to_precision("alpha", alpha, points), to_precision("beta", beta, points))
@@ -190,6 +227,18 @@ def ml(
 
     Each image needs at least as many points as there are bases. All results but the
     leave-one-out residuals are differentiable in `phi`, `z` and `weight`.
+
+    Args:
+        phi: bases at the points.
+        z: log depth of the points.
+        weight: relative precision of each point; 0 drops it. All 1 by default.
+
+    Returns:
+        The posterior, with `alpha` 0 and the noise of maximum likelihood.
+
+    Raises:
+        ValueError: if an image has fewer points than bases, or bases that are collinear even with
+            jitter.
     """
     points = check_points(phi, z, weight)
     n, m = points.n, points.phi.shape[-1]
@@ -220,7 +269,18 @@ def posterior_mean(
     *,
     beta: float | Tensor,
 ) -> Float[Tensor, "*b m"]:
-    """Mean of `posterior` at alpha = 1, differentiable: weights for few points, or none."""
+    """Mean of `posterior` at alpha = 1, differentiable: weights for few points, or none.
+
+    Args:
+        phi: bases at the points.
+        z: log depth of the points.
+        prior: of the weights.
+        weight: relative precision of each point; 0 drops it. All 1 by default.
+        beta: precision of the noise: one number, or one for each image.
+
+    Returns:
+        Mean of the weights.
+    """
     return posterior_moments(phi, z, prior, weight, beta=beta)[0].to(phi.dtype)
 
 
@@ -233,7 +293,19 @@ def posterior_moments(
     alpha: float | Tensor = 1.0,
     beta: float | Tensor,
 ) -> tuple[Float[Tensor, "*b m"], Float[Tensor, "*b m m"]]:
-    """Mean and root of `posterior` in float64, differentiable in `phi`, `z` and `weight`."""
+    """Mean and root of `posterior` in float64, differentiable in `phi`, `z` and `weight`.
+
+    Args:
+        phi: bases at the points.
+        z: log depth of the points.
+        prior: of the weights.
+        weight: relative precision of each point; 0 drops it. All 1 by default.
+        alpha: precision of the prior's scale: one number, or one for each image.
+        beta: precision of the noise, likewise.
+
+    Returns:
+        Mean m and root R of the weights' distribution N(m, R R').
+    """
     points = check_points(phi, z, weight)
     start, root = prior.mean.to(points.phi), prior.root.to(points.phi)
     gram, right = _normal_equations(points, points.z - points.phi @ start)

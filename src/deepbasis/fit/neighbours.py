@@ -74,6 +74,22 @@ def others(
     return torch.from_numpy(np.where(near < n, near, n + np.arange(k))).to(position.device)
 
 
+class Others:
+    """`others` for several choices of the points in use, searched once."""
+
+    def __init__(self, position: Float[Tensor, "n 2"], k: int) -> None:
+        self.position, self.k = position, k
+        self.near = others(position, 2 * k)
+
+    def of(self, used: Bool[Tensor, "n"]) -> Int[Tensor, "n k"]:
+        """For each point its k nearest other points, of those in use."""
+        there = torch.nn.functional.pad(used, (0, 2 * self.k))[self.near]
+        if (there.sum(1) < self.k).any():  # some are further away
+            return others(self.position, self.k, used)
+        first = (~there).to(torch.uint8).argsort(dim=1, stable=True)[:, : self.k]
+        return self.near.gather(1, first)
+
+
 class Surroundings:
     """Points of one image, searched for those that surround a place.
 

@@ -25,7 +25,9 @@ class Prior:
     """w ~ N(mean, cov / alpha), shared by all images, or one for each. `cov` may be singular."""
 
     mean: Float[Tensor, "*b m"]
+    """Mean m0."""
     cov: Float[Tensor, "*b m m"]
+    """Covariance Sigma0 at alpha = 1."""
 
     def __post_init__(self) -> None:
         shape = self.mean.shape
@@ -60,7 +62,14 @@ class Prior:
         return vectors * values.clamp(min=0).sqrt()[..., None, :]
 
     def widened(self, by: "Widening") -> "Prior":
-        """A prior for each of b images; the first basis is the constant."""
+        """A prior for each of b images; the first basis is the constant.
+
+        Args:
+            by: what to multiply the covariance by, and to add to the constant.
+
+        Returns:
+            A prior with a batch dimension.
+        """
         cov = by.scale.to(self.cov)[:, None, None] * self.cov
         cov[:, 0, 0] += by.offset_var.to(cov)
         mean = self.mean.repeat(len(cov), 1)
@@ -83,14 +92,18 @@ class Gamma(NamedTuple):
     """Gamma distribution of a precision: mean shape / rate. (0, 0) is uninformative."""
 
     shape: float = 0.0
+    """Half the number of observations it is worth."""
     rate: float = 0.0
+    """Half the sum of their squares."""
 
 
 class Hyperprior(NamedTuple):
     """Prior distributions of the precisions; uninformative by default."""
 
     alpha: Gamma = Gamma()
+    """Of the precision of the prior's scale."""
     beta: Gamma = Gamma()
+    """Of the precision of the noise."""
 
 
 @dataclass(frozen=True)
@@ -102,12 +115,22 @@ class WeightSample:
     """
 
     weights: Float[Tensor, "k m"]
+    """Fitted weights of each image."""
     beta: Float[Tensor, "k"]
-    noise_cov: Float[Tensor, "m m"]  # sum over the images of the weights' estimation covariance
+    """Their noise precision."""
+    noise_cov: Float[Tensor, "m m"]
+    """Sum over the images of the weights' estimation covariance."""
 
     @classmethod
     def of(cls, post: "Posterior") -> "WeightSample":
-        """The weights of one image or batch, fitted by `fit.ml`."""
+        """The weights of one image or batch, fitted by `fit.ml`.
+
+        Args:
+            post: the fit.
+
+        Returns:
+            A sample of one image, or of all images of a batch.
+        """
         m = post.mean.shape[-1]
         weights = post.mean.detach().double().reshape(-1, m)
         count = (post.weight > 0).sum(-1).double()
@@ -119,7 +142,17 @@ class WeightSample:
 
     @classmethod
     def merge(cls, samples: Iterable["WeightSample"]) -> "WeightSample":
-        """One sample of all images."""
+        """One sample of all images.
+
+        Args:
+            samples: of batches or processes, in any order.
+
+        Returns:
+            The merged sample.
+
+        Raises:
+            ValueError: if there is none.
+        """
         parts = list(samples)
         if not parts:
             raise ValueError("no weights were collected; run the network in training mode first")
@@ -135,6 +168,15 @@ class WeightSample:
         Their scatter is the spread of the true weights plus the noise of estimating each; `correct`
         subtracts the latter (but keeps a share of the scatter, so that the result stays positive).
         Without it this is the paper's prior.
+
+        Args:
+            correct: subtract the noise of estimation.
+
+        Returns:
+            The prior that all images share.
+
+        Raises:
+            ValueError: if the sample has fewer than 2 images.
         """
         if len(self.weights) < 2:
             raise ValueError("a prior needs the weights of at least 2 images")
@@ -180,7 +222,15 @@ class WeightSample:
 
 
 def fit_gamma(x: Float[Tensor, "k"], most: float) -> Gamma:
-    """Maximum-likelihood Gamma of positive numbers, its shape at most `most`."""
+    """Maximum-likelihood Gamma of positive numbers, its shape at most `most`.
+
+    Args:
+        x: the numbers.
+        most: largest shape.
+
+    Returns:
+        Its shape and rate.
+    """
     from scipy.stats import gamma  # slow to import, and only training needs it
 
     spread = float(x.log().std())

@@ -11,6 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from deepbasis.arguments import to_number
 from deepbasis.fit.checks import FitPoints
 from deepbasis.fit.linear import Posterior, residual
 from deepbasis.shapes import Float
@@ -27,6 +28,15 @@ def clipped_square(k: float) -> float:
     inside = math.erf(k / math.sqrt(2))
     density = math.exp(-k * k / 2) / math.sqrt(2 * math.pi)
     return inside - 2 * k * density + k * k * (1 - inside)
+
+
+def check_huber(huber: float) -> float:
+    """The limit of residuals, or a ValueError."""
+    wanted = "a positive number of standard deviations"
+    number = to_number(huber, "`huber`", wanted)
+    if not 0 < number < math.inf:
+        raise ValueError(f"`huber` is {number}; pass {wanted}")
+    return number
 
 
 def huber_weights(

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from deepbasis.fit.correlated import Field, combine
-from deepbasis.fit.kernel import LEAST_NOISE, Kernel, condition
+from deepbasis.fit.kernel import LEAST_NOISE, condition, condition_each
 from deepbasis.shapes import Float, Int
 
 # Pixels of the coarsest lattice, at most: their covariance is factored as a whole.
@@ -29,8 +29,6 @@ DENSE = 400
 NEAREST_POINTS = 4
 # Pixels drawn at a time: their matrices stay in the processor's cache.
 BLOCK = 2048
-# Smallest conditional variance that is divided by; at least the square of the rounding of float64.
-SMALLEST = 1e-10
 
 # Steps to the pixels around the centre of a square, and around the middle of a side, which were
 # drawn before it, in halves of the lattice's spacing.
@@ -116,34 +114,6 @@ def simulate(
     return values[n:].view(height, width, -1)
 
 
-def condition_each(
-    kernel: Kernel,
-    at: Float[Tensor, "q f"],
-    near: Float[Tensor, "q k f"],
-    noise: Float[Tensor, "q k"],
-) -> tuple[Float[Tensor, "q k"], Float[Tensor, "q"]]:
-    """`kernel.condition` of places that share no neighbours.
-
-    All matrices are factored side by side, a column at a time: for small ones, several times as
-    fast as one by one. The place itself is the last row of each, so that the last row of the factor
-    is L^-1 k, and the square of its last number 1 - k' K^-1 k.
-    """
-    q, k, _ = near.shape
-    both = torch.cat([near, at[:, None]], 1).permute(2, 1, 0).contiguous()
-    low = torch.empty(k + 1, k + 1, q, dtype=torch.float64, device=at.device)
-    for j in range(k + 1):
-        distance = (both[:, j:] - both[:, j : j + 1]).square_().sum(0).sqrt_()
-        column = kernel.at_distance(distance).double()
-        if j < k:
-            column[0] += noise[:, j]
-        column -= (low[j:, :j] * low[j, :j]).sum(1)
-        low[j:, j] = column / column[0].clamp(min=SMALLEST).sqrt()
-    b = low[k, :k].clone()
-    for j in reversed(range(k)):
-        b[j] = (b[j] - (low[j + 1 : k, j] * b[j + 1 :]).sum(0)) / low[j, j]
-    return b.mT, low[k, k].square()
-
-
 def choose_measurements(
     cov: Float[Tensor, "p p"],
     noise: Float[Tensor, "p"],
@@ -175,14 +145,9 @@ def locate_pixels(
 def neighbours_of(
     field: Field, row: Int[Tensor, "p"], column: Int[Tensor, "p"]
 ) -> Int[Tensor, "p k"]:
-    """The points near each pixel: as in `Field.rows`, those of its block."""
-    side, across = field.side, field.size[1] // field.side + 1
-    blocks = row // side * across + column // side
-    block, which = torch.unique(blocks, return_inverse=True)
-    corner = torch.stack([block // across, block % across], -1) * side
-    centre = corner.cpu().double() + (side - 1) / 2
-    found = field.around.of(centre, field.k, within=side / 2, p=torch.inf)
-    return field.index[found.to(field.index.device)][which]
+    """The points near each pixel: as in `Field.blocks`, those of its block."""
+    side = field.side
+    return field.near[row // side * field.across + column // side].long()
 
 
 def _refine(

@@ -35,14 +35,18 @@ class Strength(NamedTuple):
     """Number of frames that the old prior is worth."""
 
     mean: float
+    """For the mean."""
     cov: float
+    """For the covariance."""
 
 
 class Adapted(NamedTuple):
     """A prior for new frames, and how it was chosen."""
 
     prior: Prior
+    """The new prior."""
     strength: Strength
+    """Of the old one, as chosen."""
     scores: dict[Strength, float]
     """Mean log evidence of a few points of frames outside the training folds."""
 
@@ -75,6 +79,12 @@ def adapt_prior(
         strengths: candidates for the strength of the old prior; cross-validation chooses the one
             that predicts other frames best. By default 1, 5, 25 or `KEEP` frames for the mean, and
             1/4, 1, 4 times the number of bases or `KEEP` for the covariance.
+
+    Returns:
+        The new prior, the strength that was chosen and the scores of all strengths.
+
+    Raises:
+        ValueError: if fewer than 2 frames have points.
     """
     seen = [post.exact or post for post in fits if post.points.n > 0]
     if len(seen) < 2:

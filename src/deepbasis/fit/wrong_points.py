@@ -19,18 +19,22 @@ themselves than chance explains, are an object.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from deepbasis.fit import correlated
-from deepbasis.fit.checks import check_finite, check_points
+from deepbasis.fit.checks import FitPoints, check_finite, check_points
+from deepbasis.fit.correlated import NEIGHBOURS, Innovations, bound, whiten_at
 from deepbasis.fit.kernel import Kernel
-from deepbasis.fit.neighbours import coarse_to_fine, others
+from deepbasis.fit.neighbours import Others, coarse_to_fine
 from deepbasis.fit.prior import Prior
 from deepbasis.shapes import Bool, Float, Int
+
+Array = npt.NDArray[Any]
 
 # Rounds of least absolute residuals, of EM for the bases, and of EM for the neighbours.
 LEAST_ABSOLUTE, BASES_EM, EM = 4, 5, 10
@@ -87,6 +91,14 @@ class OnBases(NamedTuple):
     """Probability that a point is wrong."""
 
 
+class Whitened(NamedTuple):
+    """Points with their neighbours that are no suspects."""
+
+    near: Int[Tensor, "n k"]
+    scaled: FitPoints
+    innovations: Innovations
+
+
 @torch.no_grad()
 def probability_wrong(
     kernel: Kernel, prior: Prior, scatter: float, points: Places
@@ -102,13 +114,16 @@ def probability_wrong(
     wrong = torch.zeros_like(points.z, dtype=torch.float64)
     if len(wrong) < FEWEST:
         return wrong
-    bases = fit_bases(points, prior, scatter)
-    suspect = find_suspects(points.x, bases.residual, bases.wrong > 0.5)
+    bases, around = fit_bases(points, prior, scatter), Others(points.x[:, :2], NEIGHBOURS)
+    suspect = find_suspects(around.near[:, :CLUSTER], bases.residual, bases.wrong > 0.5)
+    whitened = None
     for _ in range(PASSES):
         if not suspect.any():
             break
-        wrong = judge(kernel, points, bases, suspect)
-        suspect = find_suspects(points.x, bases.residual, wrong > 0.5)
+        near = around.of(~suspect)
+        whitened = whiten(kernel, points, bases, near, whitened)
+        wrong = judge(points, bases, whitened)
+        suspect = find_suspects(around.near[:, :CLUSTER], bases.residual, wrong > 0.5)
     return torch.where(suspect, wrong, wrong.clamp(max=0.5))
 
 
@@ -160,36 +175,74 @@ def spread(chol: Float[Tensor, "m m"], phi: Float[Tensor, "n m"]) -> Float[Tenso
     return torch.linalg.solve_triangular(chol, phi.mT, upper=False).mT
 
 
-def wrong_by(density: Float[Tensor, "n"], pi: float) -> Float[Tensor, "n"]:
+def wrong_by(density: Any, pi: float) -> Any:
     """Probability that points are wrong, from their density if they are right."""
     return pi / RANGE / ((1 - pi) * density + pi / RANGE)
 
 
-def judge(
-    kernel: Kernel, points: Places, bases: OnBases, suspect: Bool[Tensor, "n"]
-) -> Float[Tensor, "n"]:
-    """Probability that each point is wrong, by its neighbours that are no suspects."""
-    s, near = points.amplitude.double(), others(points.x[:, :2], correlated.NEIGHBOURS, ~suspect)
+def whiten(
+    kernel: Kernel,
+    points: Places,
+    bases: OnBases,
+    near: Int[Tensor, "n k"],
+    before: Whitened | None,
+) -> Whitened:
+    """Condition each point on its neighbours; again only where these have changed."""
+    s = points.amplitude.double()
     values = torch.cat([bases.root, bases.residual[:, None]], -1) / s[:, None]
     scaled = check_points(values[:, :-1], values[:, -1], points.weight * s.square())
-    found = correlated.whiten_at(kernel, points.x, scaled, near)
+    if before is None:
+        return Whitened(near, scaled, whiten_at(kernel, points.x, scaled, near))
+    new = (near != before.near).any(1).nonzero()[:, 0]
+    found = whiten_at(kernel, points.x, scaled, near[new], new)
+    parts = zip(before.innovations, found, strict=True)
+    return Whitened(near, scaled, Innovations(*(a.index_copy(0, new, b) for a, b in parts)))
+
+
+def judge(points: Places, bases: OnBases, whitened: Whitened) -> Float[Tensor, "n"]:
+    """Probability that each point is wrong, by its neighbours."""
+    near, scaled, found = whitened
+    s = points.amplitude.double()
     correction = scaled.z - found.z * found.variance_ratio.sqrt()
     known = F.pad(scaled.z, (0, near.shape[1]))
-    error = (scaled.z - correlated.bound(correction, near, known)) * s
+    error = (scaled.z - bound(correction, known[near])) * s
     ratio = found.variance_ratio * s.square()
     model_var = found.phi.square().sum(-1) * ratio
     company = has_company(points, bases.residual, near)
-    middle, pi, var = median_of_t(DOF), 0.05, ratio
+    return mixture(error, ratio, model_var, company)
+
+
+def mixture(
+    error: Float[Tensor, "n"],
+    ratio: Float[Tensor, "n"],
+    model_var: Float[Tensor, "n"],
+    company: Bool[Tensor, "n"],
+) -> Float[Tensor, "n"]:
+    """EM for the scale of the errors and pi; in numpy, whose operations on few numbers cost less.
+
+    Args:
+        error: of the prediction of each point by its neighbours.
+        ratio: variance that neighbours leave, up to the scale.
+        model_var: variance of the weights.
+        company: whether a neighbour agrees with the point.
+    """
+    off, scale, added = (part.cpu().numpy() for part in (error.abs(), ratio, model_var))
+    beside, middle, pi, var = (
+        EDGE / (2 * AGREE) * company.cpu().numpy(),
+        median_of_t(DOF),
+        0.05,
+        scale,
+    )
     for _ in range(EM):
         # The median of the right points, if the wrong ones are those of the largest error.
-        size = torch.quantile(error.abs() / var.sqrt(), 0.5 * (1 - pi)) / middle
-        ratio = (ratio * size.square()).clamp(min=SMALLEST)
-        var = ratio + model_var
+        size = quantile(off / np.sqrt(var), 0.5 * (1 - pi)) / middle
+        scale = np.maximum(scale * size**2, SMALLEST)
+        var = scale + added
         # Gaussian where the weights are uncertain, as in `latent.StudentT`.
-        right = student_t(error, var, (DOF * var / ratio).clamp(max=MOST_DOF))
-        wrong = wrong_by(right + EDGE / (2 * AGREE) * company, pi)
+        right = student_t(off, var, np.minimum(DOF * var / scale, MOST_DOF))
+        wrong = wrong_by(right + beside, pi)
         pi = min(max(float(wrong.mean()), LEAST_JUDGED), MOST_JUDGED)
-    return torch.where(error.abs() > LEAST_ERROR, wrong, 0)
+    return torch.from_numpy(np.where(off > LEAST_ERROR, wrong, 0)).to(error.device)
 
 
 def has_company(
@@ -211,20 +264,19 @@ def agree(
 
 
 def find_suspects(
-    x: Float[Tensor, "n f"], residual: Float[Tensor, "n"], suspect: Bool[Tensor, "n"]
+    near: Int[Tensor, "n k"], residual: Float[Tensor, "n"], suspect: Bool[Tensor, "n"]
 ) -> Bool[Tensor, "n"]:
     """Suspects without those that have more suspects of the same residual around them than chance
     explains: objects that the bases do not know.
     """
     from scipy.special import bdtrc
 
-    near = others(x[:, :2], CLUSTER)
     alike = agree(residual, near, CLUSTER) & F.pad(suspect, (0, CLUSTER))[near]
     count = alike.sum(-1)
     known = residual[suspect].sort().values
     # Of all points, those that are suspects of the same residual.
     above, below = (torch.searchsorted(known, residual + step) for step in (SIMILAR, -SIMILAR))
-    share = ((above - below).double() / len(x)).clamp(max=1 - LEVERAGE)
+    share = ((above - below).double() / len(near)).clamp(max=1 - LEVERAGE)
     chance = bdtrc((count - 1).double().cpu().numpy(), CLUSTER, share.cpu().numpy())
     unlikely = torch.from_numpy(chance).to(share) < CHANCE
     return suspect & ~(unlikely & (count >= LEAST_CLUSTER))
@@ -235,12 +287,21 @@ def gaussian(error: Float[Tensor, "n"], var: Float[Tensor, "n"]) -> Float[Tensor
     return torch.exp(-error.square() / var / 2) / (2 * math.pi * var).sqrt()
 
 
-def student_t(
-    error: Float[Tensor, "n"], scale2: Float[Tensor, "n"], dof: Float[Tensor, "n"]
-) -> Float[Tensor, "n"]:
+def student_t(error: Array, scale2: Array, dof: Array) -> Array:
     """Density of Student's t, whose squared scale is `scale2`."""
-    norm = torch.lgamma((dof + 1) / 2) - torch.lgamma(dof / 2) - (math.pi * dof * scale2).log() / 2
-    return torch.exp(norm - (dof + 1) / 2 * torch.log1p(error.square() / scale2 / dof))
+    from scipy.special import gammaln
+
+    norm = gammaln((dof + 1) / 2) - gammaln(dof / 2) - np.log(math.pi * dof * scale2) / 2
+    density: Array = np.exp(norm - (dof + 1) / 2 * np.log1p(np.square(error) / scale2 / dof))
+    return density
+
+
+def quantile(values: Array, q: float) -> float:
+    """The value that the share q is below; linear between values, as in numpy and torch."""
+    place = q * (len(values) - 1)
+    low = int(place)
+    two = np.partition(values, (low, min(low + 1, len(values) - 1)))[low : low + 2]
+    return float(two[0] + (place - low) * (two[-1] - two[0]))
 
 
 def median_of_t(dof: float) -> float:

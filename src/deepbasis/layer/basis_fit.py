@@ -33,9 +33,10 @@ class BasisFit(nn.Module):
         errors: the default error model. "independent": errors of pixels are independent;
             "correlated": errors of near and similar pixels are alike; "paper": independent, and
             the variance is the paper's, without the noise.
-        steps, tol: of the EM algorithm, see `fit.evidence`.
+        steps: most steps of the EM algorithm, see `fit.evidence`.
+        tol: relative change of beta at which EM stops.
 
-    Example:
+    Examples:
         >>> layer = BasisFit(3).eval()
         >>> sparse = torch.zeros(1, 1, 4, 6)
         >>> sparse[0, 0, 1, 2] = 2.0
@@ -76,6 +77,12 @@ class BasisFit(nn.Module):
             sparse: depth in metres; 0, NaN and infinity mean no measurement.
             weight: relative precision of each measurement, 1 by default.
             guide: image in 0..1; correlated errors are alike where it is.
+
+        Returns:
+            Mean, model variance and noise variance of log depth.
+
+        Raises:
+            ValueError: if shapes disagree; in training, if an image has too few points.
         """
         with torch.autocast(sparse.device.type, enabled=False):
             points = Points.from_maps(sparse, weight)
@@ -94,7 +101,18 @@ class BasisFit(nn.Module):
     ) -> Observed:
         """First part of `forward`: bases that can be read anywhere, and the points.
 
-        `guide` and `amplitude` are those of `Observed`.
+        Args:
+            bases: as in `forward`.
+            points: of each image.
+            size: height and width of the images.
+            guide: image in 0..1, or features that correlated errors follow.
+            amplitude: size of correlated errors at each pixel, relative to the usual.
+
+        Returns:
+            What error models fit.
+
+        Raises:
+            ValueError: if shapes disagree, or there is no image or no pixel.
         """
         scales = [bases] if isinstance(bases, Tensor) else list(bases)
         check_scales(scales, len(points.z), self.channels)
@@ -108,14 +126,28 @@ class BasisFit(nn.Module):
         return Observed(pyramid, points, guide, amplitude)
 
     def fit_ml(self, observed: Observed) -> fit.Posterior:
-        """Maximum-likelihood fit of training; differentiable."""
+        """Maximum-likelihood fit of training; differentiable.
+
+        Args:
+            observed: of `observe`.
+
+        Returns:
+            The posterior of the weights.
+        """
         post = fit.ml(observed.phi, observed.z, observed.weight)
         if self.collector is not None:
             self.collector.add(post)
         return post
 
     def predict_ml(self, observed: Observed) -> Prediction:
-        """Prediction of training, without prior and calibration; differentiable."""
+        """Prediction of training, without prior and calibration; differentiable.
+
+        Args:
+            observed: of `observe`.
+
+        Returns:
+            Mean, model variance and noise variance of log depth.
+        """
         post, pyramid = self.fit_ml(observed), observed.pyramid
         both = project(pyramid, torch.cat([post.mean[..., None], post.root], -1).mT)
         mean, model_var = (part.view(-1, 1, *pyramid.size) for part in both)
@@ -129,7 +161,17 @@ class BasisFit(nn.Module):
         huber: float | None = None,
         prior: LearnedPrior | None = None,
     ) -> Fitted:
-        """Fit of evaluation, with all that was found; its `prediction` is that of `forward`."""
+        """Fit of evaluation, with all that was found; its `prediction` is that of `forward`.
+
+        Args:
+            observed: of `observe`.
+            errors: error model; by default the layer's own.
+            huber: down-weight residuals beyond this many standard deviations; typical value 1.345.
+            prior: in place of the layer's own.
+
+        Returns:
+            The fit, with prediction, posterior and leave-one-out residuals.
+        """
         known = self.prior if prior is None else prior
         return self.error_model(errors).fit(observed, known, huber=huber, **self.em)
 
@@ -141,7 +183,17 @@ class BasisFit(nn.Module):
         errors: Errors | None = None,
         huber: float | None = None,
     ) -> Fitted:
-        """`fit_details` of one image without some of its points; these get the weight 0."""
+        """`fit_details` of one image without some of its points; these get the weight 0.
+
+        Args:
+            observed: of one image.
+            wrong: the points to leave out.
+            errors: error model; by default the layer's own.
+            huber: as in `fit_details`.
+
+        Returns:
+            The fit of the others.
+        """
         if not wrong.any():
             return self.fit_details(observed, errors=errors, huber=huber)
         kept = observed.reweighted(torch.where(wrong, 0, observed.weight))
@@ -154,7 +206,17 @@ class BasisFit(nn.Module):
         return Judge(self.correlated.kernel, self.prior.value, scatter)
 
     def error_model(self, errors: Errors | None = None) -> ErrorModel:
-        """One of the error models, by default the layer's own."""
+        """One of the error models, by default the layer's own.
+
+        Args:
+            errors: "independent", "correlated" or "paper".
+
+        Returns:
+            The error model, with its calibration.
+
+        Raises:
+            ValueError: if there is no such error model.
+        """
         model: Any = self.models[self.errors if errors is None else check_errors(errors)]
         return model
 
@@ -169,26 +231,49 @@ class BasisFit(nn.Module):
         self.collector = PriorCollector()
 
     def learn_prior(self, *, correct: bool = True) -> None:
-        """Learn prior and noise from the collected weights; see `fit.WeightSample.prior`."""
+        """Learn prior and noise from the collected weights; see `fit.WeightSample.prior`.
+
+        Args:
+            correct: subtract the noise of estimation; False is the paper's prior.
+
+        Raises:
+            ValueError: if the weights of fewer than 2 images were collected.
+        """
         sample = (self.collector or PriorCollector()).sample
         self.set_prior(sample.prior(correct=correct), sample.hyperprior())
         self.collector = None
 
     def set_prior(self, prior: fit.Prior, hyperprior: fit.Hyperprior | None = None) -> None:
-        """Store the prior of the weights, and what is known of alpha and of independent noise."""
+        """Store the prior of the weights, and what is known of alpha and of independent noise.
+
+        Args:
+            prior: of the weights.
+            hyperprior: Gamma distributions of alpha and beta.
+        """
         known = hyperprior or fit.Hyperprior()
         self.prior.set(prior, known.alpha)
         for errors in ("independent", "paper"):
             self.error_model(errors).noise.set(known.beta)
 
     def update_running_prior(self, post: fit.Posterior) -> None:
-        """Move prior and noise towards those of a training batch, as batch normalisation does."""
+        """Move prior and noise towards those of a training batch, as batch normalisation does.
+
+        Args:
+            post: the batch's fit by `fit_ml`.
+        """
         self.prior.update_running(post.mean, MOMENTUM)
         noise = (1 / post.beta.detach()).mean()
         self.error_model("independent").noise.update_running(noise, MOMENTUM)
 
     def posterior_mean(self, observed: Observed) -> Float[Tensor, "b m"]:
-        """Weights for few points in training, under the running prior; differentiable."""
+        """Weights for few points in training, under the running prior; differentiable.
+
+        Args:
+            observed: of `observe`.
+
+        Returns:
+            Mean of the weights of each image.
+        """
         beta = 1 / self.error_model("independent").noise.usual_variance
         prior = self.prior.value
         return fit.posterior_mean(observed.phi, observed.z, prior, observed.weight, beta=beta)

@@ -306,7 +306,7 @@ class CorrelatedFit(Fitted):
         weight = self.observed.by_amplitude[2]
         return self.innovations.lower(self.kernel, weight, self.posterior.weight)
 
-    @property
+    @cached_property
     def fields(self) -> list[correlated.Field]:
         """The points of each image, prepared for prediction at any pixel."""
         seen = self.observed
@@ -328,7 +328,7 @@ class CorrelatedFit(Fitted):
         size = seen.pyramid.size
         if (seen.points.weight > 0).any():
             phi, z, _ = seen.by_amplitude
-            found = correlated.predict(self.fields, post, phi, z, seen.pyramid.rows)
+            found = correlated.predict(self.fields, post, phi, z, seen.pyramid.projector)
             mean, model_var, ratio = (part.view(-1, 1, *size) for part in found)
         else:
             mean, model_var = self.predict_bases()

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bases at several scales, read at points and at pixels as if they were of full size."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.linalg import vector_norm
 
 from deepbasis.shapes import Float
 
 # Pixels predicted at a time, over the whole batch.
-BLOCK_PIXELS = 20480
+BLOCK_PIXELS = 5120
+# Rows that are interpolated at a time, each from all coarse rows that any of them needs.
+FEW_ROWS = 16
 
 
 class Pyramid:
@@ -18,12 +21,15 @@ class Pyramid:
 
     Bilinear interpolation is separable. Columns are interpolated once, for every scale; rows only
     where they are read, by the same two taps for a point and for a block of pixels. So a
-    point's bases are those of its pixel, and no more is built than is read.
+    point's bases are those of its pixel, and no more is built than is read. In memory, all bases of
+    a pixel are side by side (channels last): points and blocks of pixels read them in one go.
     """
 
     def __init__(self, scales: Sequence[Float[Tensor, "b _ _ _"]], size: tuple[int, int]) -> None:
         self.size = size
         self.batch = len(scales[0])
+        if not any(scale.requires_grad for scale in scales):
+            scales = [scale.contiguous(memory_format=torch.channels_last) for scale in scales]
         self.scales = [_stretch_columns(scale, size[1]) for scale in scales]
         self.taps = [_row_taps(scale, size[0]) for scale in scales]
 
@@ -34,38 +40,32 @@ class Pyramid:
         left, right = _whole_and_rest(u, width)
 
         def read(scale: Tensor, row: Tensor, column: Tensor) -> Tensor:
-            index = (row * width + column)[:, None].expand(-1, scale.shape[1], -1)
-            return scale.flatten(2).gather(2, index)
+            index = (row * width + column)[..., None].expand(-1, -1, scale.shape[1])
+            return scale.flatten(2).mT.gather(1, index)
 
         def read_column(scale: Tensor, column: Tensor, row: Tensor) -> Tensor:
             above, below, lower = _taps(scale, row, height)
             upper = read(scale, above, column)
-            return upper.lerp(read(scale, below, column), lower[:, None])
+            return upper.lerp(read(scale, below, column), lower[..., None])
 
         def read_row(scale: Tensor, row: Tensor) -> Tensor:
             values = read_column(scale, left, row)
             if not right.any():
                 return values
             beside = read_column(scale, (left + 1).clamp(max=width - 1), row)
-            return values.lerp(beside, right[:, None].to(scale.dtype))
+            return values.lerp(beside, right[..., None].to(scale.dtype))
 
-        parts = [self._constant(v.shape[1:])]
+        parts = [self._constant(v.shape[1:]).mT]
         for scale in self.scales:
             values = read_row(scale, top)
             if down.any():
                 next_row = read_row(scale, (top + 1).clamp(max=height - 1))
-                values = values.lerp(next_row, down[:, None].to(scale.dtype))
+                values = values.lerp(next_row, down[..., None].to(scale.dtype))
             parts.append(values)
-        return torch.cat(parts, 1).mT
+        return torch.cat(parts, -1)
 
     def rows(self, start: int, stop: int) -> Float[Tensor, "b m p"]:
         """Bases of all pixels in a block of rows."""
-        if not torch.is_grad_enabled():
-            channels = 1 + sum(scale.shape[1] for scale in self.scales)
-            out = self.scales[0].new_empty(self.batch, channels, stop - start, self.size[1])
-            out[:, 0] = 1
-            self.rows_into(out, start, stop)
-            return out.flatten(2)
         parts = [self._constant((stop - start, self.size[1]))]
         for scale, taps in zip(self.scales, self.taps, strict=True):
             parts.append(_read_rows(scale, taps, start, stop))
@@ -80,11 +80,43 @@ class Pyramid:
             total = total + _read_rows(part, taps, 0, self.size[0])[:, 0]
         return total
 
-    def rows_into(self, out: Float[Tensor, "b m _ w"], start: int, stop: int) -> None:
-        """`rows` without allocating them: write to `out`, whose first channel is left as it is."""
-        channels = torch.split(out[:, 1:], [scale.shape[1] for scale in self.scales], 1)
-        for scale, taps, part in zip(self.scales, self.taps, channels, strict=True):
-            _read_rows(scale, taps, start, stop, part)
+    def projector(
+        self, onto: Float[Tensor, "b m k"]
+    ) -> Callable[[int, int], Float[Tensor, "b p k"]]:
+        """A function that returns the products of the bases of a block of rows with k columns.
+
+        Interpolation is linear: the rows of a coarse scale are multiplied before they are
+        interpolated, so that no full-size bases are needed.
+        """
+        (batch, _, k), width = onto.shape, self.size[1]
+        constant, *columns = torch.split(onto, [1, *(scale.shape[1] for scale in self.scales)], 1)
+        rows = [scale.movedim(1, -1) for scale in self.scales]
+        coarse = [(rows[i], columns[i], *_blend(rows[i], taps))
+                  for i, taps in enumerate(self.taps) if taps is not None]  # fmt: skip
+        fine = [(rows[i], columns[i]) for i, taps in enumerate(self.taps) if taps is None]
+
+        def few_rows(start: int, stop: int) -> Tensor:
+            spans = [(above[start], below[stop - 1] + 1) for *_, above, below in coarse]
+            sources = [1, *(last - first for first, last in spans)]
+            lines = onto.new_empty(batch, sum(sources), width, k)
+            own, *parts = torch.split(lines, sources, 1)
+            own.copy_(constant[:, :, None])
+            shares = [onto.new_ones(stop - start, 1)]
+            for (scale, column, blend, *_), span, part in zip(coarse, spans, parts, strict=True):
+                some = slice(*span)
+                torch.bmm(scale[:, some].flatten(1, 2), column, out=part.flatten(1, 2))
+                shares.append(blend[start:stop, some])
+            out = (torch.cat(shares, 1) @ lines.flatten(2)).view(batch, -1, k)
+            for scale, column in fine:
+                out.baddbmm_(scale[:, start:stop].flatten(1, 2), column)
+            return out
+
+        def product(start: int, stop: int) -> Float[Tensor, "b p k"]:
+            steps = range(start, stop, FEW_ROWS)
+            parts = [few_rows(first, min(first + FEW_ROWS, stop)) for first in steps]
+            return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+
+        return product
 
     def _constant(self, shape: tuple[int, ...]) -> Tensor:
         return self.scales[0].new_ones(()).expand(self.batch, 1, *shape)
@@ -106,25 +138,30 @@ def project(
 def project_in_blocks(
     pyramid: Pyramid, onto: Float[Tensor, "b k m"]
 ) -> tuple[Float[Tensor, "b p"], Float[Tensor, "b p"]]:
-    """`project` without its memory: blocks of rows pass through two buffers that stay in cache."""
-    (batch, k, m), (height, width) = onto.shape, pyramid.size
-
-    def buffers(rows: int) -> tuple[Tensor, Tensor]:
-        return onto.new_ones(batch, m, rows, width), onto.new_empty(batch, k, rows * width)
-
-    step = min(height, max(1, BLOCK_PIXELS // (width * max(1, batch))))
+    """`project` without its memory: blocks of rows, one after the other."""
+    batch, (height, width) = len(onto), pyramid.size
+    product = pyramid.projector(onto.mT)
+    step = max(1, BLOCK_PIXELS // (width * max(1, batch)))
     first, squares = onto.new_empty(2, batch, height * width)
-    phi, product = buffers(step)
     for start in range(0, height, step):
         stop = min(start + step, height)
-        if stop - start < step:  # the last block
-            phi, product = buffers(stop - start)
-        pyramid.rows_into(phi, start, stop)
-        torch.bmm(onto, phi.flatten(2), out=product)
-        pixels = slice(start * width, stop * width)
-        first[:, pixels] = product[:, 0]
-        torch.sum(product[:, 1:].square_(), 1, out=squares[:, pixels])
+        out, pixels = product(start, stop), slice(start * width, stop * width)
+        first[:, pixels] = out[..., 0]
+        squares[:, pixels] = vector_norm(out[..., 1:], dim=-1).square_()
     return first, squares
+
+
+def _blend(
+    rows: Float[Tensor, "b r w c"], taps: tuple[Tensor, Tensor, Tensor]
+) -> tuple[Float[Tensor, "h r"], list[int], list[int]]:
+    """Share of each row of a scale in each row of the full height; the first and the last of these
+    that are not 0.
+    """
+    above, below, share = taps
+    blend = rows.new_zeros(len(share), rows.shape[1])
+    blend.scatter_(1, above[:, None], 1 - share[:, None])
+    blend.scatter_add_(1, below[:, None], share[:, None])
+    return blend, above.tolist(), below.tolist()
 
 
 def _stretch_columns(scale: Tensor, width: int) -> Tensor:
@@ -134,19 +171,13 @@ def _stretch_columns(scale: Tensor, width: int) -> Tensor:
 
 
 def _read_rows(
-    scale: Tensor,
-    taps: tuple[Tensor, Tensor, Tensor] | None,
-    start: int,
-    stop: int,
-    out: Tensor | None = None,
+    scale: Tensor, taps: tuple[Tensor, Tensor, Tensor] | None, start: int, stop: int
 ) -> Tensor:
     """Rows of one scale, interpolated where it is lower than the full height."""
     if taps is None:
-        rows = scale[:, :, start:stop]
-        return rows if out is None else out.copy_(rows)
+        return scale[:, :, start:stop]
     above, below, share = (tap[start:stop] for tap in taps)
-    upper, lower = scale.index_select(2, above), scale.index_select(2, below)
-    return torch.lerp(upper, lower, share[:, None], out=out)
+    return torch.lerp(scale[:, :, above], scale[:, :, below], share[:, None])
 
 
 def _whole_and_rest(place: Tensor, size: int) -> tuple[Tensor, Tensor]:

@@ -17,9 +17,20 @@ def confidence(
 ) -> dict[str, tuple[float, float]]:
     """Confidence interval of the mean over images, by the percentile bootstrap.
 
-    Images are drawn with replacement, the same ones for every metric. `rows` are those of
-    `Tally.per_image` or of `paired`. Neighbouring frames of a video are not independent, so their
-    interval is too narrow.
+    Images are drawn with replacement, the same ones for every metric. Neighbouring frames of a
+    video are not independent, so their interval is too narrow.
+
+    Args:
+        rows: metrics of each image, those of `Tally.per_image` or of `paired`.
+        level: probability of the interval.
+        seed: of the draws.
+        draws: number of draws.
+
+    Returns:
+        Lower and upper bound of each metric.
+
+    Raises:
+        ValueError: if there are fewer than two images, or the level is not a probability.
     """
     if not 0 < level < 1:
         raise ValueError(f"an interval's level is {level}; pass a probability between 0 and 1")
@@ -39,6 +50,16 @@ def paired(first: Tally, second: Tally) -> dict[str, Float[Tensor, "n"]]:
 
     If the confidence interval of the differences excludes 0, the two models differ. This test is
     much more sensitive than comparing two intervals, because hard images are hard for both models.
+
+    Args:
+        first: a model's scores.
+        second: another model's scores of the same images.
+
+    Returns:
+        The differences of each metric.
+
+    Raises:
+        ValueError: if an image was scored by only one of them.
     """
     if odd := sorted(first.rows.keys() ^ second.rows.keys()):
         raise ValueError(

@@ -36,22 +36,55 @@ ROOTS = ("rmse", "irmse")
 def mae(depth_m: Float[Tensor, "*s"], true_m: Float[Tensor, "*s"]) -> float:
     """Mean absolute error in metres.
 
-    >>> mae(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([2.0, 4.0, 0.0]))  # 0 m: not measured
-    1.5
+    Args:
+        depth_m: predicted depth in metres.
+        true_m: true depth in metres; 0, NaN and infinity where it is not known.
+
+    Returns:
+        The mean, in metres.
+
+    Raises:
+        ValueError: if no pixel has a true depth, shapes differ, or a prediction is not finite.
+
+    Examples:
+        >>> mae(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([2.0, 4.0, 0.0]))  # 0 m: not measured
+        1.5
     """
     return _score("mae", depth_m, true_m)
 
 
 def rmse(depth_m: Float[Tensor, "*s"], true_m: Float[Tensor, "*s"]) -> float:
-    """Root mean squared error in metres."""
+    """Root mean squared error in metres.
+
+    Args:
+        depth_m: predicted depth in metres.
+        true_m: true depth in metres; 0, NaN and infinity where it is not known.
+
+    Returns:
+        The root of the mean, in metres.
+
+    Raises:
+        ValueError: if no pixel has a true depth, shapes differ, or a prediction is not finite.
+    """
     return _score("rmse", depth_m, true_m)
 
 
 def rel(depth_m: Float[Tensor, "*s"], true_m: Float[Tensor, "*s"]) -> float:
     """Mean of the absolute error divided by the true depth.
 
-    >>> rel(torch.tensor([1.0, 3.0]), torch.tensor([2.0, 4.0]))
-    0.375
+    Args:
+        depth_m: predicted depth in metres.
+        true_m: true depth in metres; 0, NaN and infinity where it is not known.
+
+    Returns:
+        The mean, as a fraction.
+
+    Raises:
+        ValueError: if no pixel has a true depth, shapes differ, or a prediction is not finite.
+
+    Examples:
+        >>> rel(torch.tensor([1.0, 3.0]), torch.tensor([2.0, 4.0]))
+        0.375
     """
     return _score("rel", depth_m, true_m)
 
@@ -59,10 +92,23 @@ def rel(depth_m: Float[Tensor, "*s"], true_m: Float[Tensor, "*s"]) -> float:
 def delta(depth_m: Float[Tensor, "*s"], true_m: Float[Tensor, "*s"], k: int = 1) -> float:
     """Percentage of the pixels whose depth is off by a factor below 1.25^k, `k` = 1, 2 or 3.
 
-    >>> delta(torch.tensor([1.2, 1.5]), torch.tensor([1.0, 1.0])), delta(
-    ...     torch.tensor([1.2, 1.5]), torch.tensor([1.0, 1.0]), 2
-    ... )
-    (50.0, 100.0)
+    Args:
+        depth_m: predicted depth in metres.
+        true_m: true depth in metres; 0, NaN and infinity where it is not known.
+        k: power of the factor: 1, 2 or 3.
+
+    Returns:
+        A percentage.
+
+    Raises:
+        ValueError: if no pixel has a true depth, shapes differ, or a prediction is not finite; or
+            if `k` is another number.
+
+    Examples:
+        >>> delta(torch.tensor([1.2, 1.5]), torch.tensor([1.0, 1.0])), delta(
+        ...     torch.tensor([1.2, 1.5]), torch.tensor([1.0, 1.0]), 2
+        ... )
+        (50.0, 100.0)
     """
     if k not in (1, 2, 3):
         raise ValueError(f"`k` is {k}; delta is defined for 1, 2 and 3")
@@ -72,14 +118,36 @@ def delta(depth_m: Float[Tensor, "*s"], true_m: Float[Tensor, "*s"], k: int = 1)
 def imae(depth_m: Float[Tensor, "*s"], true_m: Float[Tensor, "*s"]) -> float:
     """Mean absolute error of inverse depth, in 1/km.
 
-    >>> imae(torch.tensor([4.0]), torch.tensor([2.0]))
-    250.0
+    Args:
+        depth_m: predicted depth in metres.
+        true_m: true depth in metres; 0, NaN and infinity where it is not known.
+
+    Returns:
+        The mean, in 1/km.
+
+    Raises:
+        ValueError: if no pixel has a true depth, shapes differ, or a prediction is not finite.
+
+    Examples:
+        >>> imae(torch.tensor([4.0]), torch.tensor([2.0]))
+        250.0
     """
     return _score("imae", depth_m, true_m)
 
 
 def irmse(depth_m: Float[Tensor, "*s"], true_m: Float[Tensor, "*s"]) -> float:
-    """Root mean squared error of inverse depth, in 1/km."""
+    """Root mean squared error of inverse depth, in 1/km.
+
+    Args:
+        depth_m: predicted depth in metres.
+        true_m: true depth in metres; 0, NaN and infinity where it is not known.
+
+    Returns:
+        The root of the mean, in 1/km.
+
+    Raises:
+        ValueError: if no pixel has a true depth, shapes differ, or a prediction is not finite.
+    """
     return _score("irmse", depth_m, true_m)
 
 

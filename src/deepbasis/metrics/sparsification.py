@@ -30,8 +30,11 @@ class SparsificationCurve(NamedTuple):
     """Error in metres of the remaining pixels, by the share that was removed."""
 
     removed: Float[Tensor, "k"]
+    """Share of the pixels that was removed."""
     error: Float[Tensor, "k"]
+    """Error if the most uncertain pixels are removed first."""
     oracle: Float[Tensor, "k"]
+    """Error if those with the largest error are removed first."""
 
     @property
     def area(self) -> float:
@@ -72,6 +75,12 @@ def sparsification_curve(
         error: "mae" or "rmse", of depth in metres.
         fractions: number of steps.
         normalised: divide by the error of all pixels, so that both curves start at 1.
+
+    Returns:
+        The curve by predicted uncertainty, and the oracle's by the error itself.
+
+    Raises:
+        ValueError: if no pixel has a true depth, shapes differ, or an option is out of range.
     """
     if fractions < 2:
         raise ValueError(f"`fractions` is {fractions}; a curve needs at least 2 steps")
@@ -92,12 +101,27 @@ def ause(
 ) -> float:
     """Area between the sparsification curve and the oracle's, in metres unless `normalised`.
 
-    The last two dimensions are an image. With `per_image` it is the mean over images, otherwise all
-    pixels are sorted together. The other arguments are those of `sparsification_curve`.
+    The last two dimensions are an image.
 
-    >>> depth, true = torch.tensor([1.0, 2.0, 4.0]), torch.ones(3)
-    >>> ause(depth, torch.tensor([0.1, 0.2, 0.3]), true)
-    0.0
+    Args:
+        depth_m: predicted depth in metres.
+        std_m: the uncertainty to sort by; only its order matters.
+        true_m: true depth in metres; 0, NaN and infinity where it is not known.
+        error: "mae" or "rmse".
+        fractions: number of steps.
+        normalised: divide by the error of all pixels.
+        per_image: mean over images, rather than one curve of all pixels.
+
+    Returns:
+        The area; 0 means that uncertainty sorts pixels as their error does.
+
+    Raises:
+        ValueError: as in `sparsification_curve`.
+
+    Examples:
+        >>> depth, true = torch.tensor([1.0, 2.0, 4.0]), torch.ones(3)
+        >>> ause(depth, torch.tensor([0.1, 0.2, 0.3]), true)
+        0.0
     """
     tensors = (depth_m, std_m, true_m)
     parts = images(*tensors) if per_image else [tensors]

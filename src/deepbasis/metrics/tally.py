@@ -30,16 +30,20 @@ class Tally:
     can be pickled) and merge them there; an image that was scored twice, for example by a sampler
     that pads the last batch, is an error.
 
-    >>> tally = Tally()
-    >>> mean, var, true_m = torch.zeros(2, 2), torch.full((2, 2), 0.02), torch.full((2, 2), 1.25)
-    >>> tally.add("one", mean, var, true_m)
-    >>> tally.finish()["mae"]
-    0.25
+    Examples:
+        >>> tally = Tally()
+        >>> mean, var = torch.zeros(2, 2), torch.full((2, 2), 0.02)
+        >>> tally.add("one", mean, var, true_m=torch.full((2, 2), 1.25))
+        >>> tally.finish()["mae"]
+        0.25
     """
 
     distribution: ErrorDistribution = LAPLACE
+    """Of the error of log depth."""
     rows: dict[str, Float[Tensor, "columns"]] = field(default_factory=dict, repr=False)
+    """Sums of each image, by its name."""
     totals: dict[str, Tensor] = field(default_factory=no_totals, repr=False)
+    """Sums over all images."""
 
     def add(
         self,
@@ -53,8 +57,16 @@ class Tally:
     ) -> None:
         """Score one image: latent mean and variance against the truth in metres.
 
-        Pixels count where the true depth is known and `mask`, if given, is true. `distribution`
-        is the tally's by default; pass it if the pixels of the image have their own.
+        Args:
+            name: of the image; each may be added once.
+            mean: predicted mean of log depth.
+            var: predicted variance of log depth.
+            true_m: true depth in metres; 0, NaN and infinity where it is not known.
+            mask: pixels that count, where the true depth is known; all by default.
+            distribution: the tally's by default; pass it if the pixels of the image have their own.
+
+        Raises:
+            ValueError: if the image cannot be scored, for example since no pixel has a true depth.
         """
         self._check_new([name])
         try:
@@ -65,7 +77,14 @@ class Tally:
         self._add_totals(totals)
 
     def merge(self, other: "Tally") -> None:
-        """Add the images of another tally."""
+        """Add the images of another tally.
+
+        Args:
+            other: scores of other images.
+
+        Raises:
+            ValueError: if the tallies are for different distributions, or have an image in common.
+        """
         if self.distribution != other.distribution:
             raise ValueError(
                 f"one tally is for {self.distribution}, the other for {other.distribution}"
@@ -90,7 +109,14 @@ class Tally:
         return sorted(self.rows)
 
     def sparsification(self, error: Error = "mae") -> SparsificationCurve:
-        """Mean of the images' curves."""
+        """Mean of the images' curves.
+
+        Args:
+            error: "mae" or "rmse".
+
+        Returns:
+            The mean curve.
+        """
         which, images = index_of(error), len(self._table())
         return mean_curve(self.totals["curves"].sum(0)[which], images)
 

@@ -23,7 +23,9 @@ class CalibrationCurve(NamedTuple):
     """Nominal level of central intervals, and their observed coverage."""
 
     level: Float[Tensor, "k"]
+    """Nominal level."""
     observed: Float[Tensor, "k"]
+    """Observed coverage."""
 
     @property
     def area(self) -> float:
@@ -36,8 +38,20 @@ def coverage(
 ) -> float:
     """Share of the pixels with a true depth whose interval contains it.
 
-    >>> coverage(torch.tensor([1.0, 1.0]), torch.tensor([2.0, 2.0]), torch.tensor([1.5, 3.0]))
-    0.5
+    Args:
+        low_m: lower bounds in metres.
+        high_m: upper bounds in metres.
+        true_m: true depth in metres; 0, NaN and infinity where it is not known.
+
+    Returns:
+        A fraction between 0 and 1.
+
+    Raises:
+        ValueError: if no pixel has a true depth, shapes differ, or a prediction is not finite.
+
+    Examples:
+        >>> coverage(torch.tensor([1.0, 1.0]), torch.tensor([2.0, 2.0]), torch.tensor([1.5, 3.0]))
+        0.5
     """
     true, low, high = at_truth(true_m, low_m=low_m, high_m=high_m)
     return float(((low <= true) & (true <= high)).double().mean())
@@ -50,8 +64,20 @@ def sharpness(
 
     Of two calibrated models, the one with narrower intervals is better.
 
-    >>> sharpness(torch.tensor([1.0, 1.0]), torch.tensor([2.0, 4.0]), torch.tensor([1.5, 3.0]))
-    2.0
+    Args:
+        low_m: lower bounds in metres.
+        high_m: upper bounds in metres.
+        true_m: true depth in metres; 0, NaN and infinity where it is not known.
+
+    Returns:
+        The mean width, in metres.
+
+    Raises:
+        ValueError: if no pixel has a true depth, shapes differ, or a prediction is not finite.
+
+    Examples:
+        >>> sharpness(torch.tensor([1.0, 1.0]), torch.tensor([2.0, 4.0]), torch.tensor([1.5, 3.0]))
+        2.0
     """
     _, low, high = at_truth(true_m, low_m=low_m, high_m=high_m)
     return float((high - low).mean())
@@ -66,8 +92,21 @@ def nll(
 ) -> float:
     """Mean negative log-likelihood in the latent, in nats per pixel, of the full density.
 
-    >>> nll(torch.zeros(1), torch.tensor([2.0]), torch.ones(1))  # b = 1, no error: ln 2
-    0.6931471805599453
+    Args:
+        mean: predicted mean of log depth.
+        var: predicted variance of log depth.
+        true_m: true depth in metres; 0, NaN and infinity where it is not known.
+        distribution: of the error of log depth.
+
+    Returns:
+        The mean, in nats per pixel.
+
+    Raises:
+        ValueError: if no pixel has a true depth, shapes differ, or a variance is not positive.
+
+    Examples:
+        >>> nll(torch.zeros(1), torch.tensor([2.0]), torch.ones(1))  # b = 1, no error: ln 2
+        0.6931471805599453
     """
     error, var = latent_error(mean, var, true_m)
     return float(-distribution.at(is_valid(true_m)).log_density(error, var).mean())
@@ -80,7 +119,20 @@ def calibration_curve(
     *,
     distribution: ErrorDistribution = LAPLACE,
 ) -> CalibrationCurve:
-    """Observed coverage of the central intervals of level 0.01 ... 0.99, over all pixels."""
+    """Observed coverage of the central intervals of level 0.01 ... 0.99, over all pixels.
+
+    Args:
+        mean: predicted mean of log depth.
+        var: predicted variance of log depth.
+        true_m: true depth in metres; 0, NaN and infinity where it is not known.
+        distribution: of the error of log depth.
+
+    Returns:
+        Levels and observed coverage.
+
+    Raises:
+        ValueError: if no pixel has a true depth, shapes differ, or a variance is not positive.
+    """
     error, var = latent_error(mean, var, true_m)
     return curve_from_counts(count_levels(distribution.at(is_valid(true_m)).level(error, var)))
 
@@ -98,6 +150,19 @@ def auce(
     The last two dimensions are an image. With `per_image` it is the mean over images, otherwise
     that of one curve of all pixels; there, images with too wide and too narrow intervals may
     cancel.
+
+    Args:
+        mean: predicted mean of log depth.
+        var: predicted variance of log depth.
+        true_m: true depth in metres; 0, NaN and infinity where it is not known.
+        distribution: of the error of log depth.
+        per_image: mean over images, rather than one curve of all pixels.
+
+    Returns:
+        The area; 0 is perfect.
+
+    Raises:
+        ValueError: if no pixel has a true depth, shapes differ, or a variance is not positive.
     """
     if not per_image:
         return calibration_curve(mean, var, true_m, distribution=distribution).area

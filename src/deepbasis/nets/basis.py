@@ -42,9 +42,13 @@ class Features(NamedTuple):
     """What the encoder sees, without where it is; see `summarise`."""
 
     def contiguous(self) -> "Features":
-        """The same, channels first in memory: maps are read row by row afterwards."""
-        maps = [None if x is None else x.contiguous() for x in self[1:]]
-        return Features([basis.contiguous() for basis in self.bases], *maps)
+        """The same, channels last in memory: maps are read pixel by pixel afterwards."""
+        form = torch.channels_last
+        embedding, amplitude = (
+            None if x is None else x.contiguous(memory_format=form) for x in self[1:3]
+        )
+        bases = [basis.contiguous(memory_format=form) for basis in self.bases]
+        return Features(bases, embedding, amplitude, self.summary)
 
     def to(self, dtype: torch.dtype) -> "Features":
         """The same in another type."""

@@ -8,6 +8,7 @@ Sandler et al., MobileNetV2 (2018), table 2; Tan and Le, EfficientNet (2019), ta
 version has ReLU6 and no squeeze-and-excitation; He et al., Deep Residual Learning (2016), table 1.
 """
 
+import zipfile
 from itertools import pairwise
 from pathlib import Path
 from pickle import UnpicklingError
@@ -17,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from deepbasis.data.limits import reading
+from deepbasis.data.limits import check_count, reading
 from deepbasis.shapes import Float
 
 
@@ -250,6 +251,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
             from safetensors.torch import load_file
 
             return dict(load_file(path))
+        _check_archive(path)
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
         except UnpicklingError as error:
@@ -260,6 +262,17 @@ def read_state(path: Path) -> dict[str, Tensor]:
             if not isinstance(name, str) or not isinstance(value, Tensor):
                 raise ValueError(f"{str(name)[:50]!r} in it is a {type(value).__name__}")
         return state
+
+
+def _check_archive(path: Path) -> None:
+    """Refuse an archive that unpacks to more than it holds: PyTorch does not compress."""
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        claimed = sum(entry.file_size for entry in archive.infolist())
+    check_count(claimed // 4, path, "numbers")
+    if claimed > path.stat().st_size:
+        raise ValueError(f"it claims {claimed} bytes, more than it holds")
 
 
 def _some(verb: str, names: list[str]) -> str:

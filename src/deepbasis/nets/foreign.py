@@ -50,6 +50,8 @@ ALPHA = fit.Gamma(50.0, 50.0)
 IMAGENET = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
 # Sides of images are multiples of this where a model does not say of what.
 USUAL_MULTIPLE, USUAL_SIDE = 14, 518
+# Images that a model works at; larger sides are mistakes, and would take all memory.
+LARGEST_SIDE = 4096
 
 
 class ForeignBases(nn.Module):
@@ -131,6 +133,7 @@ class ForeignBases(nn.Module):
                 not isinstance(one, Tensor)
                 or one.ndim != 4
                 or len(one) != len(image)
+                or not one.numel()
                 or (channels is not None and one.shape[1] != channels)
             ):
                 what = list(one.shape) if isinstance(one, Tensor) else type(one).__name__
@@ -160,19 +163,26 @@ class HubNetwork(nn.Module):
         if not folder.is_dir() and (folder.is_absolute() or name.count("/") != 1):
             raise FileNotFoundError(f"there is no folder {name} of a model; check its name")
         with reading(folder, "a model of transformers for depth estimation"):
-            self.network = transformers.AutoModelForDepthEstimation.from_pretrained(name)
+            self.network = transformers.AutoModelForDepthEstimation.from_pretrained(
+                name,
+                trust_remote_code=False,  # else it would ask whether to run the model's own
+            )
             self.config = self.network.config
             settings = self._read_settings(folder)
-        self.mean, self.std = (
-            settings.get(key) or usual
-            for key, usual in zip(("image_mean", "image_std"), IMAGENET, strict=True)
-        )
-        side = settings.get("size") or {}
-        self.side = int(side.get("height") or side.get("shortest_edge") or USUAL_SIDE)
-        backbone = getattr(self.config, "backbone_config", None) or self.config
-        self.patch = getattr(backbone, "patch_size", None)
-        own = settings.get("ensure_multiple_of") or settings.get("size_divisor")
-        self.multiple = max(int(own or 1), self.patch or USUAL_MULTIPLE)
+            self.mean, self.std = (
+                _colours(settings.get(key) or usual, key)
+                for key, usual in zip(("image_mean", "image_std"), IMAGENET, strict=True)
+            )
+            size = settings.get("size") or {}
+            if isinstance(size, int | float):  # as older models write it
+                size = {"height": size}
+            self.side = int(size.get("height") or size.get("shortest_edge") or USUAL_SIDE)
+            backbone = getattr(self.config, "backbone_config", None) or self.config
+            self.patch = getattr(backbone, "patch_size", None)
+            own = settings.get("ensure_multiple_of") or settings.get("size_divisor")
+            self.multiple = max(int(own or 1), self.patch or USUAL_MULTIPLE)
+            if not (0 < self.side <= LARGEST_SIDE and self.multiple <= LARGEST_SIDE):
+                raise ValueError(f"it asks for images of {self.side} pixels")
 
     @property
     def prediction(self) -> Kind:
@@ -226,6 +236,15 @@ class HubNetwork(nn.Module):
         if not isinstance(content, dict):
             raise ValueError(f"{path} does not hold settings of an image processor")
         return content
+
+
+def _colours(values: Any, name: str) -> list[float]:
+    """Three numbers, one for each colour."""
+    found = [float(value) for value in values]
+    good = len(found) == 3 and all(map(math.isfinite, found))
+    if not good or (name == "image_std" and 0 in found):
+        raise ValueError(f"its {name} is {values}, not three numbers")
+    return found
 
 
 def is_hub(name: object) -> bool:

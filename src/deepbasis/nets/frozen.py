@@ -28,7 +28,7 @@ class FrozenBases(nn.Module):
         features: channels of the network's feature map; 0 for none.
         components: number of principal components to use.
 
-    Example:
+    Examples:
         >>> bases = FrozenBases()
         >>> [scale.shape for scale in bases(torch.rand(1, 1, 4, 6) + 1)]
         [torch.Size([1, 3, 4, 6])]
@@ -49,7 +49,14 @@ class FrozenBases(nn.Module):
 
     @torch.no_grad()
     def learn(self, features: Iterable[Float[Tensor, "_ c _ _"]]) -> None:
-        """Find the principal components of the features of some frames; a dozen are enough."""
+        """Find the principal components of the features of some frames; a dozen are enough.
+
+        Args:
+            features: feature maps of the network, one or a batch at a time.
+
+        Raises:
+            ValueError: if there are fewer pixels than components.
+        """
         c = len(self.feature_mean)
         count, total, squares = 0, torch.zeros(c).double(), torch.zeros(c, c).double()
         for each in features:
@@ -75,6 +82,13 @@ class FrozenBases(nn.Module):
         Args:
             depth: output of the network, in any unit; if it is disparity, its inverse.
             features: its feature map, if the bases use one.
+
+        Returns:
+            One tensor, or two with features, for `BasisFit`.
+
+        Raises:
+            ValueError: if the median depth is not positive, or features are missing or not yet
+                learned.
         """
         if not latent.is_valid(depth.flatten(1).median(1).values).all() or depth.isnan().any():
             raise ValueError(

@@ -17,6 +17,15 @@ from deepbasis.shapes import Float
 PIXELS = 20_000
 
 
+def step_for(size: tuple[int, int]) -> int:
+    """Every how many rows and columns are previewed."""
+    height, width = size
+    step = 1
+    while -(-height // step) * -(-width // step) > PIXELS:
+        step += 1
+    return step
+
+
 class ThinnedPyramid(Pyramid):
     """Every n-th row and column of a pyramid; it cannot be read at points."""
 
@@ -26,7 +35,9 @@ class ThinnedPyramid(Pyramid):
         self.batch = full.batch
         columns = [scale[..., ::step] for scale in full.scales]
         self.scales = [
-            (scale[:, :, ::step] if taps is None else scale).contiguous()
+            (scale[:, :, ::step] if taps is None else scale).contiguous(
+                memory_format=torch.channels_last
+            )
             for scale, taps in zip(columns, full.taps, strict=True)
         ]
         self.taps = [
@@ -39,12 +50,8 @@ class Preview:
     """A scene with the pixels of its preview."""
 
     def __init__(self, scene: Scene) -> None:
-        height, width = scene.pyramid.size
-        step = 1
-        while -(-height // step) * -(-width // step) > PIXELS:
-            step += 1
-        self.scene, self.step = scene, step
-        self.pyramid = ThinnedPyramid(scene.pyramid, step)
+        self.scene, self.step = scene, step_for(scene.pyramid.size)
+        self.pyramid = ThinnedPyramid(scene.pyramid, self.step)
 
     @torch.no_grad()
     def complete(self, rows: Float[np.ndarray, "n columns"]) -> Completion:

@@ -8,10 +8,13 @@ bytes     the arrays one after the other, each padded likewise; of the page's me
 """
 
 import json
+import math
 import struct
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from deepbasis.arguments import to_number
 
 ALIGNMENT = 8
 
@@ -37,16 +40,20 @@ class Request(NamedTuple):
 
     def number(self, name: str) -> float:
         """A finite number that must be there."""
-        value = self.header.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
-            raise ValueError(f"the request has no number {name!r}")
-        return float(value)
+        wrong = f"the request has no number {name!r}"
+        try:
+            value = to_number(self.header.get(name), "", "")
+        except ValueError:
+            raise ValueError(wrong) from None
+        if not math.isfinite(value):
+            raise ValueError(wrong)
+        return value
 
     def rows(self, name: str, columns: tuple[int, ...]) -> np.ndarray:
         """A table of finite numbers, possibly empty."""
         try:
             values = np.array(self.header.get(name), np.float64)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             values = np.zeros(1)
         if values.size == 0 and self.header.get(name) == []:
             return np.zeros((0, columns[0]))

@@ -42,8 +42,9 @@ HEADERS = {
 PRIVATE = ("/", "/ws")
 # Requests of one page that may wait. A page sends one at a time, so more are a mistake.
 WAITING = 16
-# A page that asks for one of these no longer wants the rest of the completion before it.
-REPLACING = ("complete", "open", "model")
+# A page that asks for one of the first no longer wants the rest of one of the second before it.
+REPLACING = ("complete", "open", "model", "frame")
+REPLACED = ("complete", "frame")
 # WebSocket close codes: a rule was broken; try again later.
 REFUSED, BUSY = 1008, 1013
 log = logging.getLogger("deepbasis.page")
@@ -135,6 +136,8 @@ class Desk:
             answering.cancel()
             with suppress(asyncio.CancelledError, WebSocketDisconnect, RuntimeError):
                 await answering
+            # After what is being computed for it, so that no file goes while it is read.
+            self.pool.submit(session.close)
 
     async def _answer_all(self, socket: WebSocket, session: Session, line: Line) -> None:
         await socket.send_bytes(await self._compute(session.greet))
@@ -154,7 +157,7 @@ class Desk:
         replies = session.reply(request)
         while (reply := await self._compute(lambda: _next_or_error(replies, request))) is not None:
             await socket.send_bytes(reply)
-            if line.newer and request.header.get("do") == "complete":
+            if line.newer and request.header.get("do") in REPLACED:
                 replies.close()
                 await socket.send_bytes(pack({"id": _id(request), "done": True, "skipped": True}))
                 return

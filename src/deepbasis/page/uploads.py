@@ -10,6 +10,9 @@ from pathlib import Path
 
 # Longest name of a file that is kept.
 LONGEST_NAME = 80
+# Files of a sequence, and what they can be.
+MOST_FILES = 1000
+ROLES = ("frames", "points", "truth", "camera")
 # What readers say of options of the command line, in the words of the page.
 WORDS = {
     "pass the right one (--depth-scale)": "set the depth scale beside the list of points",
@@ -33,11 +36,43 @@ class Uploads:
 
         Messages of errors name files as the user does, not where they were kept.
         """
-        with tempfile.TemporaryDirectory(dir=self.root, prefix="page-") as place:
-            try:
-                yield Path(place)
-            except (ValueError, OSError) as error:
-                raise ValueError(in_words_of_the_page(str(error), place)) from error
+        with self.kept_folder() as place, speaking_of(place):
+            yield Path(place)
+
+    def kept_folder(self) -> tempfile.TemporaryDirectory[str]:
+        """A folder for files that are read again and again, until it is cleaned up."""
+        return tempfile.TemporaryDirectory(dir=self.root, prefix="page-")
+
+    def unpack(self, folder: Path, listed: object, content: bytes) -> None:
+        """Write files that came in one message, each into the folder of its role.
+
+        Args:
+            folder: to write to.
+            listed: role, name and bytes of each file, as the page lists them.
+            content: the files, one after the other.
+        """
+        if len(content) > self.max_bytes:
+            raise ValueError(
+                f"the files have {len(content) / 1e6:.1f} MB together, more than the limit of "
+                f"{self.max_bytes / 1e6:g} MB; drop fewer frames"
+            )
+        if not isinstance(listed, list) or not listed:
+            raise ValueError("the request lists no files")
+        if len(listed) > MOST_FILES:
+            raise ValueError(f"{len(listed)} files are more than the page takes, {MOST_FILES}")
+        at = 0
+        for entry in listed:
+            if not _is_entry(entry):
+                raise ValueError("the request lists files without role, name and size")
+            role, name, size = entry
+            path = folder / role / harmless(name)
+            if path.exists():
+                raise ValueError(f"there are two files called {path.name}; rename one of them")
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content[at : at + size])
+            at += size
+        if at != len(content):
+            raise ValueError("the files have other sizes than the request says")
 
     @contextmanager
     def stored(self, name: str, content: bytes) -> Iterator[Path]:
@@ -63,6 +98,15 @@ class Uploads:
             )
 
 
+@contextmanager
+def speaking_of(folder: str) -> Iterator[None]:
+    """Messages of errors name files in this folder as the user does."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise ValueError(in_words_of_the_page(str(error), folder)) from error
+
+
 def harmless(name: str) -> str:
     """The last part of a name, in letters, digits and a few signs, with its suffix."""
     last = re.split(r"[/\\]", name)[-1]
@@ -70,13 +114,29 @@ def harmless(name: str) -> str:
     stem, dot, suffix = clean.rpartition(".")
     if not dot:
         stem, suffix = clean, ""
-    short = (stem or "file")[: LONGEST_NAME - 10]
-    return f"{short}.{suffix[:9]}" if suffix else short
+    short = _cut(stem or "file", LONGEST_NAME - 10)
+    return f"{short}.{_cut(suffix, 9)}" if suffix else short
+
+
+def _cut(text: str, most: int) -> str:
+    """The beginning of a text: file systems count the bytes of a name."""
+    return text.encode()[:most].decode(errors="ignore")
 
 
 def in_words_of_the_page(text: str, place: str) -> str:
     """A message of a reader, without the folder of the server and options of the command line."""
-    text = text.replace(f"{place}/", "").replace(place, "the server's folder")
+    text = re.sub(rf"{re.escape(place)}/(?:({'|'.join(ROLES)})/)?", "", text).replace(
+        place, "the server's folder"
+    )
     for option, words in WORDS.items():
         text = text.replace(option, words)
     return text
+
+
+def _is_entry(entry: object) -> bool:
+    """Whether this is role, name and bytes of a file."""
+    if not isinstance(entry, list) or len(entry) != 3:
+        return False
+    role, name, size = entry
+    known = role in ROLES and isinstance(name, str)
+    return known and isinstance(size, int) and not isinstance(size, bool) and size > 0

@@ -13,10 +13,10 @@ from deepbasis.data.tensors import load_tensors, save_tensors
 from deepbasis.nets import DepthNetwork
 
 # Settings that may change when a training is resumed: where and with what help it runs, and what
-# helps one that failed. (A step must take as many frames as before, on however many processes.)
+# helps one that failed. (The number of all processes may not, and has a sentence of its own.)
 FREE = {
     "out", "root", "cache", "devices", "nodes", "accelerator", "workers", "checkpoint_minutes",
-    "panel_minutes", "resume", "init_from", "encoder_weights", "errors", "lr", "clip",
+    "panel_minutes", "resume", "init_from", "encoder_weights", "errors", "lr", "clip", "processes",
 }  # fmt: skip
 
 
@@ -69,6 +69,11 @@ def load_checkpoint(
     if "state" not in header:
         raise ValueError(f"{path} is not the checkpoint of a training")
     before = header["settings"]
+    if (processes := before.get("processes", settings["processes"])) != settings["processes"]:
+        raise ValueError(
+            f"--resume: {path} was made by {processes} processes, and now there are "
+            f"{settings['processes']}; resume with --devices x --nodes = {processes}"
+        )
     changed = [name for name in settings if name not in FREE and settings[name] != before.get(name)]
     if changed:
         told = ", ".join(f"{name} was {before.get(name)!r}" for name in changed)

@@ -102,6 +102,9 @@ class Job:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seeded(config.seed, 0).initial_seed())
             network = Network(self.architecture)
+        if network.bases.head is not None and not config.kernel_weight:
+            # No loss reaches it, and several processes refuse to wait for its gradient.
+            network.bases.head.requires_grad_(False)
         if config.encoder_weights is not None:
             load_encoder_weights(network.bases.encoder, config.encoder_weights)
         if config.init_from is not None:
@@ -148,7 +151,7 @@ def make_job(config: TrainConfig, kind: type[Job] = Job) -> Job:
     config.out.mkdir(parents=True, exist_ok=True)
     settings = json.loads(json.dumps(asdict(config), default=str))
     settings |= {"split": fingerprint(frames), "val_split": fingerprint(val_frames)}
-    settings["frames_in_a_step"] = in_a_step
+    settings |= {"frames_in_a_step": in_a_step, "processes": fabric.world_size}
     eval_frames = _open_eval_frames(config, frames)
     steps = len(frames) // in_a_step
     return kind(fabric, config, frames, val_frames, eval_frames, settings, steps)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Test frames completed by the bundled models, with their failures."""
+"""Test frames completed by the pretrained models, with their failures."""
 
 from deepbasis import model
 from deepbasis.data.sources import subsample

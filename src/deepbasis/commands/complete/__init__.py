@@ -3,12 +3,19 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from tyro.conf import Positional
 
 from deepbasis.options import options
+from deepbasis.pretrained import default_model
+
+MANIFESTS = (".parquet", ".jsonl")
+# Results of one file each, or for all frames in order, which shards and archives do not hold.
+NOT_IN_SHARDS = ("cloud", "exr")
+NOT_IN_ARCHIVES = ("sequence", "out_bag", "rerun", "json")
 
 
 @options
@@ -25,9 +32,10 @@ class Complete:
     images: Positional[tuple[Path, ...]]
     """Images (.jpg, .png), or folders of them, or videos (.mp4, .avi, ...; needs PyAV); or a
     recording: a bag of ROS 1 or ROS 2 (.bag, .mcap, .db3, or its folder), a folder of TUM RGB-D, or
-    a transforms.json."""
+    a transforms.json. Or a manifest: a table of frames, .parquet or .jsonl."""
     out: Path
-    """Folder to write to; it is created if it does not exist."""
+    """Folder to write to; it is created if it does not exist. Shards may be written to any address
+    that fsspec knows, such as s3://BUCKET/FOLDER."""
     sparse: Path | None = None
     """Measured depth: a file, or a folder of files named like the images. Depth image or array
     (.png .tif .npy .npz .pfm), rows of `u v metres [sigma]` (.csv .txt .npy), point cloud (.ply
@@ -69,8 +77,9 @@ class Complete:
     """Poses of the camera in a sequence: a file of `timestamp tx ty tz qx qy qz qw`, as in TUM
     RGB-D, from the camera's frame to the world's. Points are then carried over from frame to
     frame; needs --intrinsics."""
-    model: str = "indoor"
-    """Name of a bundled model, a model file, or the folder of a training."""
+    model: str | None = None
+    """Name of a pretrained model, a model file, or the folder of a training (default: indoor, or
+    open if that is not installed)."""
     max_depth: float | None = None
     """Drop measurements beyond this many metres."""
     robust: bool = True
@@ -84,6 +93,9 @@ class Complete:
     """Also write maps of the interval with this coverage: --interval 0.9, after the images."""
     cloud: bool = False
     """Also write a coloured point cloud with the std of each point; needs --intrinsics."""
+    png: Literal["ros", "kitti", "tum"] | None = None
+    """Convention of the 16-bit .png files: metres = value / 1000 (ros), 256 (kitti) or 5000 (tum)
+    (default: ros if all depths fit, up to 65.535 m, else kitti)."""
     exr: bool = False
     """Also write depth and std as channels Z and std of an OpenEXR image."""
     out_bag: Path | None = None
@@ -91,7 +103,8 @@ class Complete:
     if it ends in .bag, else a folder of ROS 2 with MCAP."""
     rerun: str | None = None
     """Also write image, points, depth, std, camera and cloud to this recording of Rerun, a .rrd
-    file, or send them to a viewer that listens at rerun+http://HOST:9876/proxy."""
+    file, or send them to a viewer that listens at rerun+http://HOST:9876/proxy, or to one that
+    `spawn` starts."""
     figure: bool = True
     """Do not draw image, depth and std."""
     check: bool = False
@@ -106,6 +119,17 @@ class Complete:
     """Make the intervals those of a table that --save-calibration or `deepbasis adapt` wrote."""
     device: str | None = None
     """cpu, cuda, cuda:1, ... (default: a GPU if there is one)."""
+    ray: str | None = None
+    """Complete on the machines of Ray: its address (HOST:6379, or auto), or local to start it on
+    this machine only."""
+    workers: int | None = None
+    """Processes of --ray that complete frames, each on one core or one GPU (default: one for each
+    GPU, or for each core if there is none)."""
+    shard_frames: int | None = None
+    """Write shards of this many frames, Parquet with the maps of depth and std, in place of files
+    for each frame: 64 for example."""
+    half: bool = False
+    """Maps of shards are float16 in place of float32: half the size, rounded by up to 0.05 %."""
     quiet: bool = False
     """Print warnings and errors only."""
     json: bool = False
@@ -114,9 +138,25 @@ class Complete:
     def run(self) -> None:
         """Complete all images."""
         self.validate()
-        from deepbasis.commands.complete.run import run
+        if self.is_archive:
+            from deepbasis.commands.complete.archive import run_archive
 
-        run(self)
+            run_archive(self)
+        else:
+            from deepbasis.commands.complete.run import run
+
+            run(self)
+
+    @property
+    def is_archive(self) -> bool:
+        """Whether frames are completed in groups, possibly on many machines."""
+        manifest = any(path.suffix.lower() in MANIFESTS for path in self.images)
+        return self.ray is not None or self.shard_frames is not None or manifest
+
+    @cached_property
+    def chosen_model(self) -> str:
+        """The model to use; a warning says so once if it is not the usual one."""
+        return default_model() if self.model is None else self.model
 
     @property
     def checks(self) -> bool:
@@ -154,3 +194,23 @@ class Complete:
             raise ValueError("points are held out of single images: leave out --sequence")
         if not self.tolerance >= 0:
             raise ValueError(f"--tolerance {self.tolerance:g} is not a number of seconds")
+        self.validate_archive()
+
+    def validate_archive(self) -> None:
+        """Refuse settings that make no sense for frames completed in groups."""
+        for name in ("workers", "shard_frames"):
+            if (count := getattr(self, name)) is not None and count < 1:
+                raise ValueError(f"--{name.replace('_', '-')} {count} must be at least 1")
+        if self.workers is not None and self.ray is None:
+            raise ValueError("--workers are those of Ray: pass --ray local, or its address")
+        if self.half and self.shard_frames is None:
+            raise ValueError("--half is for the maps of shards: pass --shard-frames")
+        if not self.is_archive:
+            return
+        refused = NOT_IN_ARCHIVES + (NOT_IN_SHARDS if self.shard_frames is not None else ())
+        for name in refused:
+            if getattr(self, name):
+                raise ValueError(
+                    f"--{name.replace('_', '-')} is not possible with --ray, --shard-frames or a "
+                    "manifest: leave it out"
+                )

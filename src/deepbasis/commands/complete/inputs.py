@@ -11,14 +11,15 @@ import torch
 from torch import Tensor
 
 from deepbasis.commands.complete import Complete
-from deepbasis.data.bags import Bag, Topics, is_bag
+from deepbasis.data.bags import BAGS, Bag, Topics, is_bag
 from deepbasis.data.clouds import CLOUDS, read_cloud, read_points
 from deepbasis.data.colmap import ColmapFrames, is_colmap
 from deepbasis.data.confidence import read_confidence, to_points
 from deepbasis.data.files import PICTURES, find_file, list_by_stem
 from deepbasis.data.folder import read_extrinsics, read_intrinsics, read_scale
-from deepbasis.data.formats import DEPTHS, MissingOption, check_metres, load_array, read_depth
+from deepbasis.data.formats import DEPTHS, check_metres, load_array, read_depth
 from deepbasis.data.images import NOT_PICTURES, read_image
+from deepbasis.data.limits import MissingOption
 from deepbasis.data.nerfstudio import NAME as TRANSFORMS
 from deepbasis.data.nerfstudio import NerfFrames
 from deepbasis.data.recording import Recording
@@ -29,6 +30,8 @@ from deepbasis.points import Points, remove_occluded
 from deepbasis.shapes import Float, UInt8
 
 TABLES = (".csv", ".txt")
+# Options that choose what to read from a bag.
+TOPICS = ("image", "points", "info")
 # Folders that a message names.
 LISTED = 3
 # Of these the file does not tell the unit.
@@ -52,6 +55,8 @@ class Frame(NamedTuple):
     recording: Recording | None = None
     """That holds image and points; `image` is then its path."""
     confidence: Path | None = None
+    shown: str = ""
+    """Where the image lies, if `image` is a copy."""
 
 
 class Loaded(NamedTuple):
@@ -73,6 +78,10 @@ def find_frames(settings: Complete) -> list[Frame]:
     """
     if any(is_recording(path) for path in settings.images):
         return recorded_frames(settings)
+    for path in settings.images:
+        if bags := _bags_of(path):
+            raise ValueError(f"{path} is a folder of bags without metadata.yaml; pass {bags[0]}")
+    _refuse(settings, TOPICS, f"is a topic of a bag; {settings.images[0]} is none")
     paths: list[Path] = []
     for path in settings.images:
         found = _pictures(path) if path.is_dir() else [find_file(path)]
@@ -99,7 +108,7 @@ def find_frames(settings: Complete) -> list[Frame]:
         names.sort(key=_natural)
     poses: Sequence[Float[np.ndarray, "4 4"] | None] = [None] * len(names)
     if settings.poses is not None:
-        poses = read_trajectory(settings.poses).match(names, settings.poses)
+        poses = read_trajectory(settings.poses).match(names, settings.poses, settings.tolerance)
     measured = _partners(settings.sparse, names, (*DEPTHS, *TABLES, *CLOUDS), "--sparse")
     truths = _partners(settings.ground_truth, names, DEPTHS, "--ground-truth")
     cameras = _cameras(settings.intrinsics, names)
@@ -130,8 +139,17 @@ def is_recording(path: Path) -> bool:
     return is_bag(path) or is_tum(path) or path.name == TRANSFORMS or (path / TRANSFORMS).is_file()
 
 
+def _refuse(settings: Complete, options: Sequence[str], why: str) -> None:
+    """Refuse options that would be ignored."""
+    for option in options:
+        if getattr(settings, option) is not None:
+            raise ValueError(f"--{option.replace('_', '-')} {why}")
+
+
 def mapped_frames(images: dict[str, Path], settings: Complete) -> list[Frame]:
     """Images with the points that a sparse model or a map shows them."""
+    what = "--trajectory" if settings.trajectory else f"--sparse {settings.sparse}"
+    _refuse(settings, ("extrinsics", "confidence", "poses"), f"does not go with {what}")
     scale = settings.depth_scale or 1.0
     camera = None if settings.intrinsics is None else read_intrinsics(settings.intrinsics)
     recording: Recording
@@ -156,12 +174,9 @@ def recorded_frames(settings: Complete) -> list[Frame]:
     """The frames of a recording."""
     if len(settings.images) > 1:
         raise ValueError("a recording is completed by itself: pass one, and no images beside it")
-    for option in ("sparse", "ground_truth"):
-        if getattr(settings, option) is not None:
-            raise ValueError(
-                f"--{option.replace('_', '-')} is for images; a recording has its own points"
-            )
     (path,) = settings.images
+    others = ("sparse", "ground_truth", "trajectory", "confidence", "poses")
+    _refuse(settings, others, f"is for images; {path} has its own points")
     recording = open_recording(path, settings)
     settings.say(recording.about)
     return [Frame(name, path, None, None, None, recording=recording) for name in recording.names]
@@ -171,9 +186,13 @@ def open_recording(path: Path, settings: Complete) -> Recording:
     """Find the frames of a recording."""
     camera = None if settings.intrinsics is None else read_intrinsics(settings.intrinsics)
     pose = None if settings.extrinsics is None else read_extrinsics(settings.extrinsics)
+    if not is_bag(path):
+        _refuse(settings, TOPICS, f"is a topic of a bag; {path} is none")
+        _refuse(settings, ("extrinsics",), f"is of a cloud; {path} needs none")
     if is_tum(path):
         return TumFolder(path, camera, settings.depth_scale, settings.tolerance)
     if not is_bag(path):
+        _refuse(settings, ("intrinsics",), f"cannot replace the camera of {path}: leave it out")
         return NerfFrames(path, settings.depth_scale)
     return Bag(
         path, Topics(settings.image, settings.points, settings.info), camera=camera,
@@ -302,6 +321,14 @@ def find_scales(path: Path) -> list[Path]:
         return []
     near = (folder / "scale.txt" for folder in path.absolute().parents[:2])
     return [file for file in near if file.is_file()]
+
+
+def _bags_of(path: Path) -> list[Path]:
+    """Bags in a folder that holds no picture."""
+    files = sorted(path.iterdir()) if path.is_dir() else []
+    if any(file.suffix.lower() in PICTURES for file in files):
+        return []
+    return [file for file in files if file.suffix.lower() in BAGS]
 
 
 def _frames_of(path: Path) -> list[tuple[str, int | None]]:

@@ -19,6 +19,7 @@ from deepbasis.data.formats import (
     KITTI,
     LARGEST,
     MILLIMETRES,
+    TUM,
     write_depth_png,
     write_exr,
     write_npy,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 # A share of outliers above which something is wrong with all points, and how many are listed.
 MANY_OUTLIERS, LISTED = 0.1, 50
+# Scales of 16-bit depth images: metres = value / scale.
+CONVENTIONS = {"ros": MILLIMETRES, "kitti": KITTI, "tum": TUM}
 # Ratio of width to height from which panels are stacked.
 WIDE = 2.0
 
@@ -46,14 +49,10 @@ def write(
 ) -> dict[str, Any]:
     """Write all files of a frame, each complete or not at all; returns the summary."""
     files = planned.files
-    maps = {"depth": answer.depth, "std": answer.std}
-    for level in settings.interval:
-        low, high = answer.interval(level)
-        maps |= {f"low{100 * level:g}": low, f"high{100 * level:g}": high}
-    scales = {}
-    for kind, values in maps.items():
+    scales, lost = {}, {}
+    for kind, values in maps_of(answer, settings).items():
         write_npy(files[f"{kind}.npy"], values)
-        scales[kind] = _write_png(files[f"{kind}.png"], values)
+        scales[kind], lost[kind] = _write_png(files[f"{kind}.png"], values, settings.png)
     if settings.cloud:
         _write_cloud(files["cloud"], loaded, answer)
     if settings.exr:
@@ -64,9 +63,24 @@ def write(
         check.write(files["check"])
     summary = summarise(loaded, answer, check)
     summary |= {"png_scale": scales, "made_from": planned.made_from}
+    if settings.png is not None and (most := max(lost.values())):
+        largest = LARGEST / CONVENTIONS[settings.png]
+        summary["warnings"].append(
+            f"--png {settings.png} ends at {largest:.3f} m, so {most} pixels beyond are 0, no "
+            "measurement; the .npy files have them"
+        )
     with atomic_write(planned.summary) as file:
         file.write(json.dumps(summary, indent=1, allow_nan=False).encode())
     return summary
+
+
+def maps_of(answer: Completion, settings: Complete) -> dict[str, Float[np.ndarray, "h w"]]:
+    """Depth, std, and the bounds of intervals, by name."""
+    maps = {"depth": answer.depth, "std": answer.std}
+    for level in settings.interval:
+        low, high = answer.interval(level)
+        maps |= {f"low{100 * level:g}": low, f"high{100 * level:g}": high}
+    return maps
 
 
 def summarise(loaded: Loaded, answer: Completion, check: Check | None) -> dict[str, Any]:
@@ -74,7 +88,7 @@ def summarise(loaded: Loaded, answer: Completion, check: Check | None) -> dict[s
     post, true = answer.posterior, loaded.ground_truth
     assert post is not None
     return {
-        "image": str(loaded.frame.image),
+        "image": loaded.frame.shown or str(loaded.frame.image),
         "size": list(answer.depth.shape),
         "points": len(answer.points) - int(answer.left_out.sum()),
         "dropped": answer.dropped,
@@ -124,15 +138,23 @@ def draw(loaded: Loaded, answer: Completion) -> "Figure":
     return figure
 
 
-def _write_png(path: Path, values: Float[np.ndarray, "h w"]) -> float:
-    """Write a 16-bit map and return its scale: millimetres if they fit, else KITTI's 256.
+def _write_png(
+    path: Path, values: Float[np.ndarray, "h w"], convention: str | None
+) -> tuple[float, int]:
+    """Write a 16-bit map; returns its scale and how many pixels do not fit.
 
-    What does not fit even then is cut off at 255.996 m; the .npy holds it.
+    Without a convention it is millimetres if they fit, else KITTI's 256, cut off at 255.996 m: the
+    .npy holds what is beyond. With one, what is beyond is no measurement.
     """
+    if convention is not None:
+        scale = CONVENTIONS[convention]
+        beyond = values > LARGEST / scale
+        write_depth_png(path, np.where(beyond, 0, values), scale)
+        return scale, int(beyond.sum())
     largest = float(values.max(where=np.isfinite(values), initial=0))
     scale = MILLIMETRES if largest * MILLIMETRES <= LARGEST else KITTI
     write_depth_png(path, np.minimum(values, LARGEST / scale), scale)
-    return scale
+    return scale, 0
 
 
 def _write_cloud(path: Path, loaded: Loaded, answer: Completion) -> None:

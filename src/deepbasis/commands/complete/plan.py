@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,12 @@ from deepbasis.commands.complete import Complete
 from deepbasis.commands.complete.inputs import Frame, find_scales
 from deepbasis.data.files import find_file
 
-# Settings that change what is printed or where, but not the results.
-NOT_RESULTS = ("images", "out", "quiet", "json", "device", "save_calibration", "out_bag", "rerun")
+# Settings that change what is printed or where, but not the results; of the model, its contents
+# count.
+NOT_RESULTS = (
+    "images", "out", "model", "quiet", "json", "device", "save_calibration", "out_bag", "rerun",
+    "ray", "workers", "shard_frames",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -46,9 +50,8 @@ class Planned:
 
 
 def plan(frames: Sequence[Frame], settings: Complete, model: Path) -> list[Planned]:
-    """Name all files; refuse two of one name, and any that would replace an input."""
-    _check_folder(settings.out)
-    inputs = {os.path.realpath(path) for frame in frames for path in _inputs(frame).values()}
+    """Name all files, and find out what the results depend on."""
+    named = name_all(frames, settings)
     results = {k: v for k, v in asdict(settings).items() if k not in NOT_RESULTS}
     common: dict[str, Any] = {
         "version": deepbasis.__version__,
@@ -56,19 +59,32 @@ def plan(frames: Sequence[Frame], settings: Complete, model: Path) -> list[Plann
         "settings": json.loads(json.dumps(results, default=str)),
     }
     if settings.extrinsics is not None:
-        inputs.add(os.path.realpath(settings.extrinsics))
         common["extrinsics"] = digest(settings.extrinsics)
     if settings.poses is not None:
-        inputs.add(os.path.realpath(settings.poses))
         common["poses"] = digest(settings.poses)
     if settings.calibration is not None:
-        inputs.add(os.path.realpath(settings.calibration))
         common["calibration"] = digest(settings.calibration)
-    owner: dict[Path, Frame] = {}
     planned = []
     before = ""  # of all frames before, on which a frame of a sequence depends
-    for frame in frames:
-        files = name_files(frame.name, settings)
+    for frame, files in zip(frames, named, strict=True):
+        contents = {role: digest(path) for role, path in _inputs(frame).items()}
+        made_from = common | {"inputs": contents}
+        if settings.sequence:
+            made_from["before"] = before
+            before = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
+        planned.append(Planned(frame, files, made_from))
+    return planned
+
+
+def name_all(frames: Sequence[Frame], settings: Complete) -> list[dict[str, Path]]:
+    """Files of all frames; two of one name, and any that would replace an input, are refused."""
+    _check_folder(settings.out)
+    given = (settings.extrinsics, settings.poses, settings.calibration)
+    inputs = {os.path.realpath(path) for path in given if path is not None}
+    inputs |= {os.path.realpath(path) for frame in frames for path in _inputs(frame).values()}
+    owner: dict[Path, Frame] = {}
+    named = [name_files(frame.name, settings) for frame in frames]
+    for frame, files in zip(frames, named, strict=True):
         for path in files.values():
             if os.path.realpath(path) in inputs:
                 raise ValueError(
@@ -81,13 +97,7 @@ def plan(frames: Sequence[Frame], settings: Complete, model: Path) -> list[Plann
                     f"{path.name}; rename one of the images"
                 )
             owner[path] = frame
-        contents = {role: digest(path) for role, path in _inputs(frame).items()}
-        made_from = common | {"inputs": contents}
-        if settings.sequence:
-            made_from["before"] = before
-            before = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
-        planned.append(Planned(frame, files, made_from))
-    return planned
+    return named
 
 
 def name_files(name: str, settings: Complete) -> dict[str, Path]:
@@ -113,7 +123,7 @@ def digest(path: Path) -> str | None:
         return None
 
 
-@cache
+@lru_cache(maxsize=1024)  # a camera is shared by many frames, an image is not
 def _digest(path: Path, written: int, size: int) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -20,8 +20,7 @@ from deepbasis.commands.complete.plan import Planned, plan
 from deepbasis.commands.complete.sinks import open_sinks
 from deepbasis.conformal import FEWEST_GROUPS, ConformalTable
 from deepbasis.data.files import remove_abandoned
-from deepbasis.data.formats import MissingOption
-from deepbasis.data.limits import in_memory
+from deepbasis.data.limits import MissingOption, in_memory
 from deepbasis.model import Completer, find_model
 from deepbasis.model import load as load_model
 from deepbasis.result import Completion
@@ -66,7 +65,7 @@ def run(settings: Complete) -> None:
         raise ValueError(
             f"--save-calibration needs {FEWEST_GROUPS} frames or more, and there are {len(frames)}"
         )
-    planned = plan(frames, settings, find_model(settings.model))
+    planned = plan(frames, settings, find_model(settings.chosen_model))
     remove_abandoned([path for one in planned for path in one.files.values()])
     summaries = {one.frame.name: one.read_summary() for one in planned}
     left = [one for one in planned if summaries[one.frame.name] is None]
@@ -83,7 +82,7 @@ def run(settings: Complete) -> None:
             if sinks and summaries[one.frame.name] is not None:
                 sinks.add(one)
         # Closed at any end, so that the bar gives the terminal its cursor back.
-        with closing(complete_all(left, settings)) as results:
+        with closing(complete_with_bar(left, settings)) as results:
             for one, result in results:
                 if isinstance(result, Failed):
                     failed.append(result)
@@ -126,23 +125,36 @@ def state_together(verdicts: list[str], statement: str) -> str:
     return f"{wrong} contradicted, see above; the error bars of all together are {statement}"
 
 
-def complete_all(
+def complete_with_bar(
     left: list[Planned], settings: Complete
 ) -> Generator[tuple[Planned, dict[str, Any] | Failed]]:
     """Read, compute and write frames; gives the summary of each, or why it failed."""
     if not left:
         return
+    with (
+        make_bar(len(left), settings) as bar,
+        closing(complete_all(left, settings, lambda: open_model(settings), finish)) as results,
+    ):
+        for one, found in results:
+            bar.advance(bar.task_ids[0])
+            yield one, found
+
+
+def complete_all(
+    left: list[Planned],
+    settings: Complete,
+    get_model: Callable[[], Completer],
+    finish: Callable[[Computed | Failed, Complete], R],
+) -> Generator[tuple[Planned, R]]:
+    """Read, compute and finish frames in order; one thread does each."""
     reader, writer = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
     try:
         loading = ahead(reader, lambda one: try_load(one, settings), left)
-        model = open_model(settings)
+        model = get_model()
         table = None if settings.calibration is None else ConformalTable.load(settings.calibration)
         steps = compute(model, zip(left, loading, strict=False), settings, table)
         written = ahead(writer, lambda step: finish(step, settings), steps)
-        with make_bar(len(left), settings) as bar:
-            for one, found in zip(left, written, strict=True):
-                bar.advance(bar.task_ids[0])
-                yield one, found
+        yield from zip(left, written, strict=True)
     finally:
         # Whoever presses Ctrl-C does not want to wait for frames that have not begun.
         for pool in (reader, writer):
@@ -151,7 +163,7 @@ def complete_all(
 
 def open_model(settings: Complete) -> Completer:
     """The model, on its device."""
-    model = load_model(settings.model)
+    model = load_model(settings.chosen_model)
     device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         return model.to(device)

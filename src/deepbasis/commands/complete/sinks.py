@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results that all frames share: a bag, a recording of Rerun. Frames done before are added too."""
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -17,8 +19,9 @@ from deepbasis.data.files import find_folder
 from deepbasis.data.formats import load_array
 from deepbasis.data.recording import Recorded
 
-# How the address of a viewer begins.
-LIVE = "rerun+http"
+# How the address of a viewer begins, its usual port, and seconds in which it must answer.
+LIVE, PORT, PATIENCE = "rerun+http", 9876, 5.0
+SPAWN = "spawn"
 
 
 class BagSink:
@@ -44,7 +47,7 @@ class BagSink:
 
 
 class RerunSink:
-    """A recording of Rerun, in a file or in a viewer that is listening.
+    """A recording of Rerun: in a file, in a viewer that is listening, or in one that is started.
 
     Along the timelines `frame` and, if it is known, `time`: the image with its points, depth and
     std and, if the camera is known, its frustum and a cloud coloured like the image.
@@ -55,16 +58,22 @@ class RerunSink:
         self.target, self.frames = target, 0
         self.stream = self.rerun.RecordingStream("deepbasis")
         self.part: Path | None = None
-        try:
-            if target.startswith(LIVE):
+        with self._guard():
+            if target == SPAWN:
+                self.stream.spawn()
+            elif target.startswith(LIVE):
+                self._find_viewer()
                 self.stream.connect_grpc(target)
-            else:
+            elif target.endswith(".rrd"):
                 path = Path(target)
                 find_folder(path.parent, "create it first")
                 self.part = path.with_name(f".{path.name}.part")
                 self.stream.save(self.part)
-        except RuntimeError as error:  # Rerun's own, whatever went wrong
-            raise ValueError(f"--rerun {target} cannot be written: {error}") from error
+            else:
+                raise ValueError(
+                    f"--rerun {target} is not a .rrd file, nor {SPAWN}, nor the address of a "
+                    f"viewer, {LIVE}://HOST:{PORT}/proxy"
+                )
 
     def add(self, name: str, loaded: Loaded, depth: np.ndarray, std: np.ndarray) -> None:
         """Log a frame."""
@@ -87,10 +96,31 @@ class RerunSink:
         stream.log("name", rerun.TextLog(name))
         self.frames += 1
 
+    @contextmanager
+    def _guard(self) -> Iterator[None]:
+        """Rerun's own errors as one sentence."""
+        try:
+            yield
+        except RuntimeError as error:
+            raise ValueError(f"--rerun {self.target} cannot be written: {error}") from error
+
+    def _find_viewer(self) -> None:
+        """Refuse an address that does not answer; Rerun would wait long, and then lose frames."""
+        try:
+            found = urlsplit(self.target)
+            place = found.hostname or "", found.port or PORT
+            socket.create_connection(place, PATIENCE).close()
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"--rerun {self.target}: no viewer answers there ({error}); start one by `rerun`, "
+                f"or pass --rerun {SPAWN}"
+            ) from error
+
     def close(self) -> None:
         """Finish the recording."""
-        self.stream.flush()
-        self.stream.disconnect()
+        with self._guard():
+            self.stream.flush()
+            self.stream.disconnect()
         if self.part is not None:
             self.part.replace(self.target)
 

@@ -22,7 +22,8 @@ class Serve:
     port: int = 8321
     """Port to listen on; 0 for any free one."""
     model: tuple[str, ...] = ()
-    """Models to choose from, by name, file or folder (default: all bundled models)."""
+    """Models to choose from, by name, file or folder (default: all pretrained models that
+    are installed)."""
     browser: bool = True
     """Do not open the browser."""
     folder: Path | None = None

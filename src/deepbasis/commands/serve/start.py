@@ -8,7 +8,6 @@ import threading
 import webbrowser
 from pathlib import Path
 
-from deepbasis.commands.models import BUNDLED
 from deepbasis.commands.serve import Serve
 from deepbasis.commands.serve.file_access import CommandLineFiles
 from deepbasis.data.limits import VARIABLE
@@ -17,6 +16,7 @@ from deepbasis.page.access import Access
 from deepbasis.page.server import listen, make_app, run
 from deepbasis.page.session import Workshop
 from deepbasis.page.uploads import Uploads
+from deepbasis.pretrained import installed
 
 # Numbers that a dropped file may hold, for each pixel of the largest image: points of clouds and
 # characters of tables count too.
@@ -25,7 +25,7 @@ NUMBERS_PER_PIXEL = 6
 
 def start(settings: Serve) -> None:
     """Serve until Ctrl-C."""
-    models = settings.model or tuple(one.name for one in BUNDLED)
+    models = settings.model or installed()
     for name in models:
         if not find_model(name).is_file():
             raise ValueError(f"--model {name}: there is no model file {find_model(name)}")

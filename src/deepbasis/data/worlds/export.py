@@ -6,7 +6,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 
-from deepbasis.data.files import atomic_write
+from deepbasis.data.files import atomic_write, remove_abandoned
 from deepbasis.data.formats import write_depth_png
 from deepbasis.data.worlds import FRAMES_A_STREET, Worlds
 from deepbasis.data.worlds.render import import_embree
@@ -52,6 +52,7 @@ def export(frames: Worlds, out: Path, workers: int = 1) -> Iterator[int]:
     """
     import_embree()
     _claim(frames, out)
+    remove_abandoned([path for i in range(len(frames)) for path in frame_paths(out, i)])
     missing = [i for i in range(len(frames)) if not frame_paths(out, i)[2].exists()]
     yield from (i for i in range(len(frames)) if frame_paths(out, i)[2].exists())
     if workers <= 1:
@@ -83,6 +84,8 @@ def _claim(frames: Worlds, out: Path) -> None:
         )
     for path in frame_paths(out, 0):
         path.parent.mkdir(parents=True, exist_ok=True)
-    for path, content in ((note, text), (out / "scale.txt", f"{DEPTH_SCALE[frames.world]:g}\n")):
+    notes = ((note, text), (out / "scale.txt", f"{DEPTH_SCALE[frames.world]:g}\n"))
+    remove_abandoned([path for path, _ in notes])
+    for path, content in notes:
         with atomic_write(path) as file:
             file.write(content.encode())

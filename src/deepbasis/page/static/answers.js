@@ -22,7 +22,7 @@ export function forgetCompletion() {
 
 /** Complete from the present points. Until the first answer has come, further requests wait. */
 export async function complete() {
-  if (!state.shown) return;
+  if (!state.shown || state.points.locked) return;
   if (running && !running.answered) {
     running.stale = true;
     return;
@@ -33,7 +33,7 @@ export async function complete() {
     mine.answered = true;
     if (mine === running && arrays.depth) show(header, arrays);
   };
-  const done = await attempt(() => ask("complete", { points: state.points.rows }, null, (...part) => {
+  const done = await attempt(() => ask("complete", { points: state.points.rows, ...frame() }, null, (...part) => {
     answer(...part);
     if (mine.stale) complete(); // the server leaves out the rest of this answer
   }));
@@ -46,37 +46,60 @@ export async function complete() {
   if (mine.stale) complete();
 }
 
+const frame = () => (state.sequence ? { frame: state.sequence.number } : {});
+
 export async function askCloser() {
   if (!state.maps.depth || state.asking) return;
   state.asking = true;
   const wanted = state.closer;
   const found = await attempt(() => ask("closer", { metres: wanted }));
   state.asking = false;
-  if (found) {
-    state.maps.closer = new NumberMap(found.arrays.closer);
-    views.closer.show(picture(state.maps.closer, state.colours.error, [0, 1]));
-    repaint();
-  }
+  if (found && wanted === state.closer) showCloser(found.arrays.closer);
   if (wanted !== state.closer) askCloser();
 }
 
-function show({ step }, arrays) {
+/** The probability that pixels are closer than the slider's distance. */
+export function showCloser(array, step = 1) {
+  state.maps.closer = new NumberMap(array, step);
+  views.closer.show(picture(state.maps.closer, state.colours.error, [0, 1]), step);
+  repaint();
+}
+
+export function show({ step }, arrays) {
   const { maps, range, colours } = state;
   for (const name of ["depth", "std", "low", "high"]) maps[name] = new NumberMap(arrays[name], step);
-  range.depth = [maps.depth.quantile(0.01), maps.depth.quantile(0.99)];
+  range.depth = depthRange(maps.depth);
   // The scale of std stays as it was without points, so that its fall is seen; a change of the
   // image or of the unit sets it anew.
   const most = maps.std.quantile(0.98);
-  if (!state.scaled || most > 1.3 * range.std[1] || most < 0.02 * range.std[1]) range.std = [0, most];
+  if (!state.scaled || most > 1.3 * range.std[1] || most < 0.2 * range.std[1]) range.std = [0, most];
+  if (!state.scaled) fitCloser(maps.depth.quantile(0.5));
   state.scaled = true;
   views.depth.show(picture(maps.depth, colours.depth, range.depth), step);
   views.std.show(picture(maps.std, colours.error, range.std), step);
   if (step === 1) showTruth();
   views.depth.showBar(colours.depth, range.depth, "m");
   views.std.showBar(colours.error, range.std, "m");
-  if (views.space.shown && step === 1) showSpace();
+  if (views.space.shown && (step === 1 || state.sequence)) showSpace();
   state.fresh = step === 1 ? "all" : "some";
   repaint();
+}
+
+/** A distance of another image says nothing if all of this one is far nearer or farther. */
+function fitCloser(usual) {
+  if (usual < 4 * state.closer && usual > state.closer / 4) return;
+  const slider = find("closer");
+  slider.value = Math.log(usual);
+  slider.oninput();
+}
+
+/** From near to far; of a sequence, of all frames so far, so that colours keep their meaning. */
+function depthRange(depth) {
+  const own = [depth.quantile(0.01), depth.quantile(0.99)], { sequence } = state;
+  if (!sequence) return own;
+  const before = sequence.range || own;
+  sequence.range = [Math.min(before[0], own[0]), Math.max(before[1], own[1])];
+  return sequence.range;
 }
 
 function showTruth() {
@@ -95,21 +118,21 @@ function showTruth() {
   const colour = (value) => (value === 0 ? inside : OUTSIDE[value < 0 ? 0 : 1]);
   views.coverage.show(paint(sides, (value) => (Number.isNaN(value) ? 0 : colour(value))));
   views.coverage.showLegend([
-    ["rgb(214 224 214)", "inside"], ["rgb(70 130 220)", "nearer"], ["rgb(222 73 104)", "farther"],
+    ["rgb(214 224 214)", "inside"], ["rgb(70 130 220)", "truth nearer"], ["rgb(222 73 104)", "truth farther"],
   ]);
 }
 
 /** What comes with the last part of an answer. */
-function finish(header) {
+export function finish(header) {
   state.outliers = header.outliers;
   state.summary = header;
   const facts = [
-    ["Points", header.points + (header.outliers.length ? `, ${plural(header.outliers.length, "outlier")}` : "")],
+    ["Points", header.points + (header.outlier_count ? `, ${plural(header.outlier_count, "outlier")}` : "")],
     ["Median std", `${metres(header.median_std)} m`],
   ];
   if (header.score) {
     facts.push(["Mean error", `${metres(header.score.mae)} m`]);
-    facts.push(["Coverage of 90 % intervals", percent(header.score.coverage)]);
+    facts.push(["90 % coverage", percent(header.score.coverage)]);
   }
   for (const [why, count] of Object.entries(header.dropped)) facts.push([sentence(why).slice(0, -1), count]);
   find("facts").replaceChildren(...facts.flatMap(([name, value]) => {
@@ -131,13 +154,13 @@ function finish(header) {
 
 export function showSpace() {
   const { maps, colours, range, photo: { values, shape: [, width] } } = state;
-  const { depth, std } = maps;
+  const { depth, std } = maps, by = depth.step / state.photoStep;
   const byStd = (i, shade) => {
     const value = colours.error[Math.min(255, Math.round((255 * std.values[i]) / Math.max(range.std[1], 1e-9)))];
     [shade[0], shade[1], shade[2]] = [value & 255, (value >> 8) & 255, (value >> 16) & 255];
   };
   const byImage = (i, shade) => {
-    const at = 3 * (Math.floor(i / depth.width) * depth.step * width + (i % depth.width) * depth.step);
+    const at = 3 * by * (Math.floor(i / depth.width) * width + (i % depth.width));
     [shade[0], shade[1], shade[2]] = [values[at], values[at + 1], values[at + 2]];
   };
   space.set(depth, state.shown.camera, state.spaceColour === "std" ? byStd : byImage);

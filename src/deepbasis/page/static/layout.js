@@ -35,7 +35,7 @@ export function buildViews() {
   slider.onchange = remeasure;
   views.closer.caption.append(slider);
   const choice = document.createElement("select");
-  choice.innerHTML = '<option value="image">image colours</option><option value="std">std colours</option>';
+  choice.innerHTML = '<option value="image">by image</option><option value="std">by std</option>';
   choice.setAttribute("aria-label", "Colours of the points");
   choice.id = "space-colour";
   choice.onchange = () => { state.spaceColour = choice.value; if (state.maps.depth) showSpace(); };

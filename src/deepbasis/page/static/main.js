@@ -8,9 +8,10 @@ import { buildViews, layOut, showChips } from "./layout.js";
 import { listPoints } from "./list.js";
 import { colourTable, photo } from "./maps.js";
 import { showMeasure, suggest } from "./measure.js";
-import { describe, openSample, restore, takeExtra, takeFiles } from "./opening.js";
+import { describe, openSample, refresh, restore, takeExtra, takeFiles } from "./opening.js";
 import { repaint } from "./paint.js";
 import { fromRows } from "./points.js";
+import { forgetAfter, forgetFrames, isFiltering, listenToTimeline } from "./sequence.js";
 import { find, link, PHONE, state, views } from "./state.js";
 import { ask, attempt, isWorking, notice, say, sentence } from "./talk.js";
 import { chooseTool, pressKey } from "./tools.js";
@@ -28,7 +29,7 @@ function listen() {
     state.image.model = found.header.model;
     state.scaled = false;
     describe(found.header, found.arrays);
-    complete();
+    refresh();
   };
   for (const button of find("tools").children) button.onclick = () => chooseTool(button.dataset.tool);
   find("tools").onkeydown = (event) => {
@@ -80,16 +81,19 @@ function listen() {
   state.points.addEventListener("change", () => {
     state.next = [];
     state.outliers = state.outliers.filter(isThere);
+    if (state.sequence) forgetAfter(state.sequence.number, state.points.rows);
     listPoints();
     repaint();
     complete();
   });
+  state.points.addEventListener("load", () => { listPoints(); repaint(); });
+  listenToTimeline();
   state.lens.addEventListener("change", repaint);
   addEventListener("keydown", pressKey);
   new ResizeObserver(() => layOut()).observe(document.querySelector("main"));
   PHONE.addEventListener("change", showChips);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showMeasure);
-  listenForFiles((files) => attempt(() => takeFiles(files)));
+  listenForFiles((files) => attempt(async () => takeFiles(await files)));
 }
 
 /** Whether an outlier is still among the points, as it was. */
@@ -102,7 +106,7 @@ function drawThumbnail(canvas, small) {
 }
 
 /** Whether everything that was asked for has been answered; for the tests. */
-Object.defineProperty(state, "idle", { get: () => link.ready && !isWorking() && !isCompleting() && !state.asking });
+Object.defineProperty(state, "idle", { get: () => link.ready && !isWorking() && !isCompleting() && !isFiltering() && !state.asking });
 
 state.reopen = restore;
 
@@ -127,6 +131,7 @@ link.addEventListener("hello", ({ header, arrays }) => {
 link.addEventListener("lost", () => {
   document.body.dataset.connected = "no";
   forgetCompletion();
+  forgetFrames();
   say("connection lost, trying again…", true);
 });
 

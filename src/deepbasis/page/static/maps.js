@@ -23,6 +23,21 @@ export class NumberMap {
   }
 }
 
+/** Every n-th row and column of an array. */
+export function thin({ values, shape }, by) {
+  if (by === 1) return { values: values.slice(), shape };
+  const [height, width, depth = 1] = shape;
+  const small = [Math.ceil(height / by), Math.ceil(width / by)];
+  const found = new values.constructor(small[0] * small[1] * depth);
+  for (let row = 0, at = 0; row < height; row += by) {
+    for (let column = 0; column < width; column += by) {
+      const from = (row * width + column) * depth;
+      for (let k = 0; k < depth; k++) found[at++] = values[from + k];
+    }
+  }
+  return { values: found, shape: [...small, ...shape.slice(2)] };
+}
+
 /** A table of 256 colours as pixels of a canvas, from [256, 3] bytes. */
 export function colourTable({ values }) {
   const table = new Uint32Array(256);

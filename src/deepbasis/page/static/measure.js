@@ -5,7 +5,7 @@ import { interval, metres, percent } from "./format.js";
 import { repaint } from "./paint.js";
 import { drawProfile, sample } from "./profile.js";
 import { find, state } from "./state.js";
-import { ask, attempt } from "./talk.js";
+import { ask, attempt, say } from "./talk.js";
 
 /** The place in the image that is nearest to a place beside it. */
 export const clampTo = (u, v) => {
@@ -94,5 +94,6 @@ export async function suggest() {
   const found = await attempt(() => ask("next", { count: 5 }));
   if (!found) return;
   state.next = found.header.pixels;
+  say("measure at 1 first: it narrows the intervals most");
   repaint();
 }

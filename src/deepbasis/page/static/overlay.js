@@ -7,40 +7,45 @@ import { metres } from "./format.js";
 // More points than these are drawn as small squares, without their metres; and beyond the second
 // number, on the image only.
 const MANY = 40, TOO_MANY = 400;
-const DOWN = "#e0315a", LINE = "#ff5d8f", NEXT = "#35d0ff";
+const LABELLED = 4; // outliers up to this number have a label
+const DOWN = "#d01f4c", LINE = "#ff5d8f", NEXT = "#35d0ff";
 
 export function drawOverlay(state, view, context, toScreen, scale) {
   const { points, lens } = state;
-  if (state.measure) drawMeasure(state.measure, context, toScreen, view);
+  if (state.measure) drawMeasure(state.measure, context, toScreen);
   if (view.name === "image") drawPoints(state, context, toScreen);
   else if (points.list.length <= TOO_MANY) {
     const radius = points.list.length > MANY ? 1.5 : 3;
     for (const point of points.list) dot(context, toScreen(point.u, point.v), radius, "#fff", "#000");
   }
   if (view.name === "image") state.next.forEach(([u, v], i) => drawNext(context, toScreen(u, v), i + 1));
+  if (state.measure && view.name === "image") labelMeasure(state.measure, context, toScreen);
   if (state.cursor && lens.inside(...state.cursor)) drawCursor(context, toScreen(...state.cursor), scale);
 }
 
 function drawPoints(state, context, toScreen) {
   const { points, colours, range } = state;
   const many = points.list.length > MANY;
+  context.globalAlpha = points.list.length > 10 * TOO_MANY ? 0.6 : 1;
+  const wrong = new Set(state.outliers.map(({ u, v }) => `${u} ${v}`));
   points.list.forEach((point, i) => {
     const at = toScreen(point.u, point.v);
     const share = (point.m - range.depth[0]) / Math.max(range.depth[1] - range.depth[0], 1e-9);
     const colour = css(colours.depth, share);
-    if (many) square(context, at, points.list.length > TOO_MANY ? 1.5 : 3, colour);
+    if (many) square(context, at, points.list.length > TOO_MANY ? 1 : 3, colour);
     else dot(context, at, 6, colour, "#fff", 2);
     if (i === state.chosen) ring(context, at, 11, "#fff");
-    if (!many) label(context, `${metres(point.m)} m`, at);
+    if (!many && !wrong.has(`${point.u} ${point.v}`)) label(context, `${metres(point.m)} m`, at);
   });
-  for (const wrong of state.outliers) {
-    const at = toScreen(wrong.u, wrong.v);
+  context.globalAlpha = 1;
+  for (const { u, v, depth, expected } of state.outliers) {
+    const at = toScreen(u, v);
     ring(context, at, many ? 6 : 10, DOWN);
-    label(context, `others: ${metres(wrong.expected)} m`, [at[0], at[1] + 16], DOWN);
+    if (state.outliers.length <= LABELLED) label(context, `${metres(depth)} m? others: ${metres(expected)} m`, at, "#fff", DOWN);
   }
 }
 
-function drawMeasure(measure, context, toScreen, view) {
+function drawMeasure(measure, context, toScreen) {
   const places = measure.places.map(([u, v]) => toScreen(u, v));
   if (!places.length) return;
   context.beginPath();
@@ -52,10 +57,13 @@ function drawMeasure(measure, context, toScreen, view) {
   }
   outline(context, LINE);
   if (measure.tool !== "region") places.forEach((at) => dot(context, at, 3.5, LINE, "#fff", 1));
-  if (measure.label && view.name === "image") {
-    const middle = [0, 1].map((i) => places.reduce((sum, at) => sum + at[i], 0) / places.length);
-    label(context, measure.label, middle, LINE);
-  }
+}
+
+function labelMeasure({ places, label: text }, context, toScreen) {
+  if (!text) return;
+  const all = places.map(([u, v]) => toScreen(u, v));
+  const middle = [0, 1].map((i) => all.reduce((sum, at) => sum + at[i], 0) / all.length);
+  label(context, text, middle, LINE);
 }
 
 function drawNext(context, [x, y], rank) {
@@ -92,8 +100,10 @@ function dot(context, [x, y], radius, fill, stroke, width = 1) {
 }
 
 function square(context, [x, y], half, fill) {
-  context.fillStyle = "#fff";
-  context.fillRect(x - half - 0.5, y - half - 0.5, 2 * half + 1, 2 * half + 1);
+  if (half > 1) {
+    context.fillStyle = "#fff";
+    context.fillRect(x - half - 0.5, y - half - 0.5, 2 * half + 1, 2 * half + 1);
+  }
   context.fillStyle = fill;
   context.fillRect(x - half, y - half, 2 * half, 2 * half);
 }
@@ -115,14 +125,14 @@ function outline(context, colour, width = 2) {
   context.stroke();
 }
 
-function label(context, text, [x, y], colour = "#fff") {
+function label(context, text, [x, y], colour = "#fff", ground = "rgb(12 14 20 / 78%)") {
   context.font = "600 12px system-ui, sans-serif";
   context.textAlign = "left";
   context.textBaseline = "middle";
   const width = context.measureText(text).width;
   const right = x + 10 + width + 4 > context.canvas.clientWidth;
   const left = right ? x - 10 - width : x + 10;
-  context.fillStyle = "rgb(12 14 20 / 72%)";
+  context.fillStyle = ground;
   context.beginPath();
   context.roundRect(left - 4, y - 9, width + 8, 18, 5);
   context.fill();

@@ -9,6 +9,7 @@ export class Points extends EventTarget {
     this.list = [];
     this.past = [];
     this.future = [];
+    this.locked = false; // while those of the image are not known
   }
 
   get rows() {
@@ -18,6 +19,7 @@ export class Points extends EventTarget {
 
   /** Replace all points; with `remember`, undo brings the others back. */
   set(list, remember = true) {
+    if (this.locked) return;
     if (remember) this.remember();
     this.list = list;
     this.dispatchEvent(new Event("change"));
@@ -25,6 +27,7 @@ export class Points extends EventTarget {
 
   /** Keep the present points for undo; called once before a drag. */
   remember() {
+    if (this.locked) return;
     this.past.push(this.list);
     if (this.past.length > MOST_STEPS) this.past.shift();
     this.future = [];
@@ -38,9 +41,10 @@ export class Points extends EventTarget {
 
   remove(index) { this.set(this.list.filter((_, i) => i !== index)); }
 
-  forget() {
-    this.past = [];
-    this.future = [];
+  /** Points of another image; undo does not bring the others back. */
+  load(list) {
+    Object.assign(this, { list, past: [], future: [] });
+    this.dispatchEvent(new Event("load"));
   }
 
   undo() { this.step(this.past, this.future); }
@@ -48,7 +52,7 @@ export class Points extends EventTarget {
   redo() { this.step(this.future, this.past); }
 
   step(from, to) {
-    if (!from.length) return;
+    if (this.locked || !from.length) return;
     to.push(this.list);
     this.list = from.pop();
     this.dispatchEvent(new Event("change"));

@@ -17,6 +17,7 @@ function automatic(u, v) {
 }
 
 export function addPoint(u, v, x, y) {
+  if (state.points.locked) return;
   const known = automatic(u, v);
   if (known) {
     state.points.add({ u, v, m: known });
@@ -30,6 +31,7 @@ export function addPoint(u, v, x, y) {
 }
 
 export function editPoint(index, x, y) {
+  if (state.points.locked) return;
   const point = state.points.list[index];
   openPopover(x, y, {
     value: +point.m.toFixed(4), note: `column ${point.u}, row ${point.v}`,

@@ -20,7 +20,7 @@ export class Space {
     this.listen();
   }
 
-  reset() { Object.assign(this, { yaw: 0.35, pitch: -0.22, zoom: 1 }); }
+  reset() { Object.assign(this, { yaw: 0.3, pitch: -0.2, zoom: 0.8 }); }
 
   build() {
     const { gl } = this;

@@ -15,8 +15,9 @@ export const state = {
   cursor: null, chosen: -1, outliers: [], next: [], tool: "point", measure: null, level: 0.9,
   image: null, // what the user opened, to open it again after the connection broke
   extras: {}, // camera and ground truth that were dropped, for the same reason
+  sequence: null, // frames of what was opened, see sequence.js
   shown: null, // what the server says of it
-  closer: 2, photo: null, spaceColour: "image",
+  closer: 2, photo: null, photoStep: 1, spaceColour: "image",
 };
 
 window.deepbasis = state; // for tests and for the console
@@ -32,7 +33,7 @@ export const views = {
   closer: new View("closer", "Closer than 2.00 m", "Probability."),
   error: new View("error", "Error", "Distance from the ground truth."),
   coverage: new View("coverage", "Coverage", "Is the truth in the 90 % interval?"),
-  space: new View("space", "3-D", "Drag to turn, wheel to zoom."),
+  space: new View("space", "3-D", "Drag to turn; wheel or two fingers to zoom."),
 };
 
 export const NEED_TRUTH = ["error", "coverage"];

@@ -9,6 +9,7 @@ const BUSY = {
   open: () => "running the network…", model: () => "running the network…",
   complete: () => `fitting ${plural(state.points.list.length, "point")}…`,
   region: () => "drawing maps of the region…", next: () => "searching the best pixels…",
+  frame: () => `filtering frame ${state.sequence.number + 1} of ${state.sequence.names.length}…`,
   distance: () => "measuring…", save: () => "writing the file…", points: () => "reading points…",
   truth: () => "reading the ground truth…", camera: () => "reading the camera…", draw: () => "drawing points…",
 };

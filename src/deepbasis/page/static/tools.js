@@ -4,6 +4,7 @@
 import { clampTo, clickLine, finishLine, finishRegion, rounded, showMeasure, suggest } from "./measure.js";
 import { repaint } from "./paint.js";
 import { addPoint, closePopover, editPoint, movedTo } from "./popover.js";
+import { goTo, play, stop } from "./sequence.js";
 import { find, state, views } from "./state.js";
 
 const NEAR = 12; // screen pixels within which a click takes a point
@@ -70,7 +71,7 @@ export const act = {
 };
 
 export function pressKey(event) {
-  const typing = event.target.matches("input, select, textarea") || document.querySelector("dialog[open]");
+  const typing = event.target.matches("input:not([type=range]), select, textarea") || document.querySelector("dialog[open]");
   if (event.key === "Escape") {
     closePopover();
     act.cancel();
@@ -97,6 +98,11 @@ export function pressKey(event) {
   else if (key === "n") suggest();
   else if (key === "c" && state.tool === "region") finishRegion();
   else if (event.key === "?") find("keys").showModal();
+  else if (state.sequence && event.key === " " && !event.target.matches("button, summary")) play();
+  else if (state.sequence && (event.key === "," || event.key === ".")) {
+    stop();
+    goTo(state.sequence.number + (event.key === "." ? 1 : -1));
+  }
   else return;
   event.preventDefault();
 }

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Speed of `complete` with the model `indoor`, and that of another revision beside it in one run.
+
+A packaged room, 320x240 pixels. Each version runs in a process of its own with one thread, and the
+processes take turns. Times are CPU times, so that a busy machine affects them less. With
+`--against`, the revision is checked out to a temporary git worktree. Example:
+
+    python benchmarks/versions.py --against 3334108   # version 0.1
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+HERE = Path(__file__).resolve().parent.parent
+POINTS = (0, 500, 3840)
+
+
+def answer() -> None:
+    """Time what each line of the input names, in the version that is imported; for a child."""
+    import numpy as np
+    import torch
+    from PIL import Image
+
+    from deepbasis.model import load
+
+    torch.set_num_threads(1)
+    folder = HERE / "src" / "deepbasis" / "samples" / "rooms"
+    image = np.array(Image.open(next((folder / "rgb").iterdir())).resize((320, 240)))
+    depth = Image.open(next((folder / "depth").iterdir())).resize(
+        (320, 240), Image.Resampling.NEAREST
+    )
+    metres = np.asarray(depth, np.float64) / float((folder / "scale.txt").read_text())
+    model = load("indoor")
+    order = np.random.default_rng(0).permutation(metres.size)
+    order = order[metres.flat[order] > 0]
+    scene: Any = model.prepare(image) if hasattr(model, "prepare") else None
+    for line in sys.stdin:
+        what, count = line.split()
+        v, u = np.divmod(order[: int(count)], 320)
+        points = np.stack([u, v, metres[v, u]], 1)
+        start = time.process_time()
+        out = model.complete(image, points) if what == "complete" else scene.complete(points)
+        assert out.depth.shape == out.std.shape
+        print(json.dumps(1e3 * (time.process_time() - start)), flush=True)
+
+
+class Version:
+    """A process that runs the code of one folder."""
+
+    def __init__(self, root: Path) -> None:
+        path = os.pathsep.join(str(root / folder) for folder in ("src", "models/src"))
+        environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, "--child"], env=environment, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+
+    def time(self, what: str, points: int) -> float:
+        """Milliseconds of one call."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{what} {points}\n")
+        self.process.stdin.flush()
+        return float(json.loads(self.process.stdout.readline()))
+
+
+def compare(new: Version, old: Version | None, rounds: int) -> None:
+    """Print the table."""
+    calls = {(what, points): new for what in ("complete", "scene") for points in POINTS}
+    taken: dict[Any, list[float]] = {}
+    for turn in range(rounds + 1):
+        for (what, points), version in calls.items():
+            pairs = [("new", version)]
+            if old is not None and what == "complete":
+                pairs.append(("old", old))
+            for name, one in pairs:
+                ms = one.time(what, points)
+                if turn:  # the first is to warm up
+                    taken.setdefault((name, what, points), []).append(ms)
+    print("CPU milliseconds of one thread, median; 320x240, `indoor`")
+    print("points | complete | scene.complete  / complete" + (" | --against  ratio" if old else ""))
+    for points in POINTS:
+        whole, scene = (median(taken["new", what, points]) for what in ("complete", "scene"))
+        line = f"{points:6d} | {whole:8.1f} | {scene:14.1f} {scene / whole:11.2f}"
+        if old is not None:
+            other = median(taken["old", "complete", points])
+            line += f" | {other:9.1f} {whole / other:6.2f}"
+        print(line)
+
+
+def main() -> None:
+    """Run the versions."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--against", help="a git revision")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        answer()
+        return
+    if options.against is None:
+        compare(Version(HERE), None, options.rounds)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "tree"
+        git = ["git", "-C", str(HERE), "worktree"]
+        subprocess.run([*git, "add", "--quiet", "--detach", str(tree), options.against], check=True)
+        try:
+            compare(Version(HERE), Version(tree), options.rounds)
+        finally:
+            subprocess.run([*git, "remove", "--force", str(tree)], check=True)
+
+
+if __name__ == "__main__":
+    main()

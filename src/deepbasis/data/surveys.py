@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Point clouds of surveyors: .las and .laz by laspy, .e57 by pye57.
+
+Scans of an .e57 file are joined in the frame of the file, to which the pose of each leads.
+"""
+
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deepbasis.data.extras import need
+from deepbasis.data.files import find_file
+from deepbasis.data.formats import MOST_UNPACKED
+from deepbasis.data.limits import check_count, reading
+from deepbasis.latent import LARGEST_DEPTH
+from deepbasis.shapes import Float
+
+SURVEYS = (".las", ".laz", ".e57")
+
+
+def read_survey(path: Path) -> Float[np.ndarray, "n 3"]:
+    """Read a cloud; it may be far from 0, on a map, so its unit is not checked."""
+    kind = path.suffix.lower()
+    e57 = kind == ".e57"
+    library = need(*(("pye57", "e57") if e57 else ("laspy", "las")), f"reading {kind} files")
+    with reading(path, "an E57 point cloud" if e57 else "a LAS point cloud"):
+        xyz = (_read_e57 if e57 else _read_las)(library, find_file(path))
+        finite = xyz[(np.abs(xyz) < LARGEST_DEPTH).all(1)]
+        if not len(finite):
+            raise ValueError("it is an empty point cloud")
+        return finite
+
+
+def _read_e57(pye57: Any, path: Path) -> Float[np.ndarray, "n 3"]:
+    with pye57.E57(str(path)) as file:
+        scans = range(file.scan_count)
+        points = sum(file.get_header(i).point_count for i in scans)
+        check_count(3 * points, path, "numbers")
+        if points > MOST_UNPACKED * path.stat().st_size:
+            raise ValueError(f"it claims {points} points, more than its bytes hold")
+        read = [file.read_scan(i, ignore_missing_fields=True) for i in scans]
+    axes = [f"cartesian{axis}" for axis in "XYZ"]
+    found = [np.stack([one[axis] for axis in axes], 1) for one in read]
+    return np.concatenate([np.zeros((0, 3)), *found])
+
+
+def _read_las(laspy: Any, path: Path) -> Float[np.ndarray, "n 3"]:
+    _check_las(path)
+    cloud = laspy.read(path)
+    return np.stack([np.asarray(axis, np.float64) for axis in (cloud.x, cloud.y, cloud.z)], 1)
+
+
+def _check_las(path: Path) -> None:
+    """Refuse a header that claims more than the file holds; laspy would read on and on."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        header = file.read(375).ljust(375, b"\0")
+    start, records = struct.unpack_from("<II", header, 96)
+    length, points = struct.unpack_from("<HI", header, 105)
+    extended, many = struct.unpack_from("<IQ", header, 243)
+    if header[25] >= 4:  # minor version
+        records, points = records + extended, max(points, many)
+    check_count(3 * points, path, "numbers")
+    if start > size or 54 * records > size or points * length > MOST_UNPACKED * size:
+        raise ValueError(
+            f"it claims {points} points and {records} records from byte {start}, more than its "
+            f"{size} bytes hold"
+        )
+    if header[104] & 0x80:  # compressed: the points begin with where the table of chunks is
+        with path.open("rb") as file:
+            file.seek(start)
+            (table,) = struct.unpack("<q", file.read(8))
+            if table == -1:  # of a file that was streamed, at its end
+                file.seek(-8, os.SEEK_END)
+                (table,) = struct.unpack("<q", file.read(8))
+            if not start <= table <= size - 8:
+                raise ValueError(f"its table of chunks is said to be at byte {table} of {size}")
+            file.seek(table)
+            _, chunks = struct.unpack("<II", file.read(8))
+            if chunks > size:
+                raise ValueError(f"it claims {chunks} chunks, more than its {size} bytes hold")
