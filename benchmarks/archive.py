@@ -9,6 +9,10 @@
 prints the CPU time of a frame by image size, of one thread: reading, completing, compressing; and
 the size of its row, as float32 and as float16.
 
+    python benchmarks/archive.py --list
+
+prints the memory that the list of frames takes in the driver.
+
 Both ways take turns, so that a busy machine slows both alike; the ratio is what counts. The rate is
 that between the first and the last shard, without the start. Memory is that of the whole tree of
 processes, its largest value in the first half and in the last quarter of the run. CPU time is that
@@ -19,12 +23,15 @@ bytes of those that nobody disturbed.
 
 import argparse
 import hashlib
+import json
 import os
+import pickle
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -34,13 +41,15 @@ import torch
 
 from deepbasis.commands.complete import Complete
 from deepbasis.commands.complete.archive import Workbench, assign
-from deepbasis.commands.complete.manifest import list_frames
+from deepbasis.commands.complete.manifest import list_frames, read_manifest
 from deepbasis.data.formats import read_depth_png
 from deepbasis.data.worlds import Worlds
 from deepbasis.data.worlds.export import export
 
 PAGE, TICKS = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 POLL = 0.5
+# Frames of --list.
+LISTED = 20_000
 # Frames of each size of --sizes.
 SIZED, SIZES = 4, ((120, 160), (240, 320), (480, 640))
 WAYS = {
@@ -220,14 +229,36 @@ def by_size(options: argparse.Namespace) -> None:
             bench.complete(task)
             taken = 1e3 * (time.process_time() - begun) / SIZED
             found.append((taken, task.shard(settings.out).stat().st_size / 1e3 / SIZED))
-        (first, full), (second, half) = found
-        print(f"| {size[0]} x {size[1]} | {(first + second) / 2:.0f} | {full:.0f} | {half:.0f} |")
+        (first, full), (second, small) = found
+        print(f"| {size[0]} x {size[1]} | {(first + second) / 2:.0f} | {full:.0f} | {small:.0f} |")
+
+
+def by_list(options: argparse.Namespace) -> None:
+    """Memory of frames that are listed, and of the groups that are sent to the workers."""
+    options.work.mkdir(parents=True, exist_ok=True)
+    drive = "s3://bucket/archive/drive0007"
+    names = [f"{number:09d}" for number in range(LISTED)]
+    rows = [
+        {"name": f"drive0007-{name}", "image": f"{drive}/rgb/{name}.jpg",
+         "sparse": f"{drive}/lidar/{name}.npy", "intrinsics": f"{drive}/camera.txt"}
+        for name in names
+    ]  # fmt: skip
+    path = options.work / "frames.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    del rows, names
+    tracemalloc.start()
+    tasks = assign(read_manifest(path), 64)
+    sent = [pickle.dumps(task) for task in tasks]
+    held = tracemalloc.get_traced_memory()[0] / LISTED
+    print(f"{LISTED} frames listed: the driver holds {held / 1e3:.2f} kB a frame")
+    print(f"{sum(map(len, sent)) / LISTED:.0f} bytes a frame are sent to the workers")
 
 
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", action="store_true", help="print the table of image sizes")
+    parser.add_argument("--list", action="store_true", help="print the memory of the list")
     parser.add_argument("--root", type=Path, help="folder of `deepbasis render`")
     parser.add_argument("--frames", type=int, default=2000, help="of the folder, at most")
     parser.add_argument("--points", type=int, default=500)
@@ -239,8 +270,11 @@ def main() -> None:
     if options.sizes:
         by_size(options)
         return
+    if options.list:
+        by_list(options)
+        return
     if options.root is None:
-        parser.error("pass --root, or --sizes")
+        parser.error("pass --root, --sizes or --list")
     draw_points(options.root, options.points)
     images, sparse = options.work / "rgb", options.root / f"points{options.points}"
     shutil.rmtree(options.work, ignore_errors=True)

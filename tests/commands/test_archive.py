@@ -299,7 +299,7 @@ def test_the_same_frames_give_the_same_bytes_in_any_number_of_runs(complete, set
     bench = Workbench(elsewhere)
     for task in [*tasks[::-1], tasks[1]]:
         bench.complete(task)
-    shards_only = {name: content for name, content in first.items() if name != "archive.json"}
+    shards_only = {name: content for name, content in first.items() if name != "_archive.json"}
     assert contents("elsewhere") == shards_only
 
 
@@ -318,7 +318,7 @@ def test_what_was_lost_changed_or_damaged_is_made_again(complete):
     code, out, _ = complete()
     assert "4 of 5 frames were done already" in out
     now = contents()
-    assert [name for name in first if now[name] != first[name]] == ["archive.json", three.name]
+    assert [name for name in first if now[name] != first[name]] == ["_archive.json", three.name]
     code, out, _ = complete("--shard-frames 2 --max-depth 9")
     assert "done already" not in out
 
@@ -334,7 +334,7 @@ def test_a_worker_that_ends_anywhere_leaves_whole_shards_only(
     """The group of two frames is killed after this many of its rows and before its file's name."""
     assert complete()[0] == 0
     whole = contents()
-    whole.pop("archive.json")
+    whole.pop("_archive.json")
     elsewhere = replace(settings, out=Path("elsewhere"))
     real, calls = shards.to_row, []
 
@@ -376,7 +376,7 @@ def test_files_are_those_of_a_run_without_groups(complete):
     assert complete("--no-figure", image="frames.jsonl", sparse="")[0] == 0
     assert complete("--no-figure", out="plain")[0] == 0
     grouped = contents()
-    grouped.pop("archive.json")
+    grouped.pop("_archive.json")
     for name, content in contents("plain").items():
         if name.endswith(".json"):  # the option --sparse is another
             one, other = json.loads(grouped[name]), json.loads(content)
@@ -410,10 +410,10 @@ def test_frames_and_shards_may_lie_elsewhere(complete, frames, bucket):
     assert code == 1
     assert "b failed: there is no file memory://drive/points/b.npy; check its name" in err
     assert "d failed: memory://drive/rgb/d.png cannot be read as a picture" in err
-    assert f"the report is {where}/archive.json" in out
+    assert f"the report is {where}/_archive.json" in out
     names = [path.rpartition("/")[2] for path in bucket.ls("/drive/out", detail=False)]
     assert sorted(names) == [
-        "archive.json",
+        "_archive.json",
         *(f"shard-{i:06d}-of-000003.parquet" for i in range(3)),
     ]
     rows = {}
@@ -457,7 +457,7 @@ def test_a_poison_frame_is_set_aside_with_its_error_and_tried_again(complete):
     assert err.splitlines()[-1] == (
         "deepbasis: 2 of 5 frames failed; the same command tries them again"
     )
-    report = json.loads(Path("out/archive.json").read_text())
+    report = json.loads(Path("out/_archive.json").read_text())
     assert [one["name"] for one in report["failed"]] == ["b", "d"]
     assert (report["frames"], report["completed"]) == (5, 3)
     row = rows_of()["b"]
@@ -482,7 +482,7 @@ def test_many_failures_are_counted_and_only_some_are_printed(complete, monkeypat
     code, _, err = complete()
     assert code == 1
     assert len(err.splitlines()) == 3
-    assert "4 of 5 frames failed; 2 more are in archive.json" in err
+    assert "4 of 5 frames failed; 2 more are in _archive.json" in err
 
 
 def test_an_option_that_all_frames_lack_ends_the_run_at_once(complete):
@@ -532,7 +532,7 @@ def test_the_report_of_all_groups_is_the_mean_of_their_frames(complete):
     code, out, _ = complete("--shard-frames 2 --check --ground-truth truth")
     assert code == 0
     summaries = [json.loads(row["summary"]) for row in rows_of().values()]
-    report = json.loads(Path("out/archive.json").read_text())
+    report = json.loads(Path("out/_archive.json").read_text())
     mean = np.mean([one["ground_truth"]["mae"] for one in summaries])
     assert report["ground_truth"] == pytest.approx(
         {
@@ -655,7 +655,7 @@ def test_killing_a_worker_and_then_the_driver_changes_no_byte(complete, model, f
     assert "deepbasis: z10 failed: rgb/z10.png cannot be read as a picture" in second.stderr
     assert "Traceback" not in second.stderr
     assert digest_of("out") == whole
-    assert contents("out")["archive.json"] == contents("whole")["archive.json"]
+    assert contents("out")["_archive.json"] == contents("whole")["_archive.json"]
 
 
 @pytest.mark.slow

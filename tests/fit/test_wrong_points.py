@@ -8,6 +8,7 @@ from scipy import stats
 
 from deepbasis import fit
 from deepbasis.fit import wrong_points
+from deepbasis.fit.neighbours import others
 from deepbasis.fit.wrong_points import (
     Places,
     find_suspects,
@@ -89,13 +90,14 @@ def test_two_surfaces_have_no_wrong_points_at_their_edge(generator):
 
 def test_suspects_with_like_neighbours_are_an_object_unless_there_are_many(generator):
     points = make_points(500, generator)
+    near = others(points.x[:, :2], wrong_points.CLUSTER)
     residual = torch.zeros(500).double()
     cluster = is_near(points, 0.3, 0.3, 0.08)
     residual[cluster] = 0.5
-    assert find_suspects(points.x, residual, cluster).sum() < 0.3 * cluster.sum()
+    assert find_suspects(near, residual, cluster).sum() < 0.3 * cluster.sum()
     # If every third point is a suspect of the same residual, chance explains their neighbours.
     third = torch.arange(500) % 3 == 0
-    assert find_suspects(points.x, 0.5 * third.double(), third).sum() > 0.97 * third.sum()
+    assert find_suspects(near, 0.5 * third.double(), third).sum() > 0.97 * third.sum()
 
 
 def test_a_poor_measurement_may_be_off_by_more(generator):
@@ -128,10 +130,12 @@ def test_densities_and_medians_are_those_of_scipy(generator):
     error, dof = torch.linspace(-2, 2, 7).double(), torch.linspace(1.5, 30, 7).double()
     scale2 = torch.rand(7, generator=generator).double() + 0.1
     t = stats.t(dof, scale=scale2.sqrt()).pdf(error)
-    np.testing.assert_allclose(student_t(error, scale2, dof), t, rtol=1e-10)
+    np.testing.assert_allclose(student_t(*(x.numpy() for x in (error, scale2, dof))), t, rtol=1e-10)
     normal = stats.norm(scale=scale2.sqrt()).pdf(error)
     np.testing.assert_allclose(gaussian(error, scale2), normal, rtol=1e-10)
     assert wrong_points.median_of_t(2.5) == pytest.approx(stats.t(2.5).ppf(0.75))
+    for q in (0.0, 0.3, 0.5, 1.0):
+        assert wrong_points.quantile(t, q) == pytest.approx(np.quantile(t, q))
     values, weight = torch.tensor([3.0, 1, 2, 9]), torch.tensor([1.0, 1, 1, 4])
     assert float(weighted_median(values, weight)) == 9
     assert float(weighted_median(values, torch.ones(4))) == 2

@@ -254,7 +254,10 @@ def _read_text(file: BinaryIO, table: _Table, columns: list[int]) -> Float[np.nd
     text = file.read().decode("latin-1").splitlines()[table.skip :]
     lines = [line for line in text if line.strip() and not line.lstrip().startswith("#")]
     _check_complete(len(lines), table.points)
-    return np.loadtxt(lines[: table.points], usecols=columns, ndmin=2)
+    wanted = lines[: table.points]
+    if short := [line for line in wanted if len(line.split()) <= max(columns)]:
+        raise ValueError(f"its line {_show(short[0])} has fewer than {max(columns) + 1} numbers")
+    return np.loadtxt(wanted, usecols=columns, ndmin=2)
 
 
 def _check_complete(found: int, wanted: int) -> None:

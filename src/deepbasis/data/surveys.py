@@ -35,7 +35,12 @@ def read_survey(path: Path) -> Float[np.ndarray, "n 3"]:
 
 
 def _read_e57(pye57: Any, path: Path) -> Float[np.ndarray, "n 3"]:
-    with pye57.E57(str(path)) as file:
+    try:
+        file = pye57.E57(str(path))
+    except pye57.libe57.E57Exception as error:  # the rest of its text is for programmers
+        reason = str(error).partition("*")[0].strip()
+        raise ValueError(f"it is damaged ({reason}); copy it again") from error
+    with file:
         scans = range(file.scan_count)
         points = sum(file.get_header(i).point_count for i in scans)
         check_count(3 * points, path, "numbers")

@@ -67,7 +67,7 @@ MOST_LOST = 2
 LISTED = 20
 # Seconds between two lines of progress where there is no terminal.
 TELL_EVERY = 30.0
-REPORT = "archive.json"
+REPORT = "_archive.json"
 
 
 @dataclass(frozen=True)
