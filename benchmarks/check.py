@@ -92,7 +92,7 @@ def verdicts(given: argparse.Namespace) -> None:
                 report = check(scene, scene.complete(inside(moved, width, height)))
                 word = CORRUPTIONS.get(name, (None, "another image or camera"))[1]
                 contradicted = report.verdict == "contradicted"
-                named = contradicted and word in (report.cause or "")
+                named = contradicted and word != "" and word in (report.cause or "")
                 few = report.verdict == "too few points to tell"
                 found.setdefault(name, []).append((contradicted, named, few))
                 if given.verbose:

@@ -83,8 +83,6 @@ MUTANTS = [
     ("fit/wrong_points.py", "return suspect & ~(unlikely & (count >= LEAST_CLUSTER))", "return suspect", "fit/test_wrong_points.py"),
     ("fit/wrong_points.py", "wrong_by(right + beside, pi)", "wrong_by(right, pi)", "fit/test_wrong_points.py"),
     ("fit/wrong_points.py", "wrong, 0)", "wrong, wrong)", "fit/test_wrong_points.py"),
-    ("fit/shifted.py", "- 2 * s[i] * s[j] * correlation", "- s[i] * s[j] * correlation", "fit/test_shifted.py"),
-    ("fit/shifted.py", "& (pairs.correlation > ONE_SURFACE)", "& (pairs.correlation > -1)", "fit/test_shifted.py"),
     ("layer/basis_fit.py", "recalibrate(self.fit_details(kept", "(lambda fitted, _: fitted)(self.fit_details(observed", "test_result.py"),
     ("points.py", "usual / (usual + square)", "usual / (usual + square.sqrt())", "test_points.py"),
     ("points.py", "np.argsort(-rows[:, 2], kind", "np.argsort(rows[:, 2], kind", "test_points.py"),

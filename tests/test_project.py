@@ -29,8 +29,7 @@ LAYERS = [
 ]  # fmt: skip
 FIT_LAYERS = [
     "checks", "prior", "linear", "robust", "evidence", "kernel", "neighbours", "correlated",
-    "sampling", "outliers", "wrong_points", "hidden", "shifted", "kernel_search",
-    "calibration", "transfer",
+    "sampling", "outliers", "wrong_points", "hidden", "kernel_search", "calibration", "transfer",
 ]  # fmt: skip
 LAYER_LAYERS = [
     "prediction", "pyramid", "calibration_table", "learned_prior", "errors", "judge",

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wrong points of whole images, with the bundled models."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -10,9 +8,6 @@ import torch
 import deepbasis
 from deepbasis import patterns
 from deepbasis.data.packaged import packaged
-from deepbasis.fit import Widening
-from deepbasis.layer import judge
-from deepbasis.points import Points
 
 LARGE = np.log(1.25)
 
@@ -116,21 +111,3 @@ def test_a_wall_seen_through_a_near_surface_is_left_out():
     out = scene.complete(np.array(rows + through))
     named = {(one.u, one.v) for one in out.outliers}
     assert {(u, v) for u, v, _ in through} == named
-
-
-def test_groups_are_judged_only_in_images_that_the_network_knows(monkeypatch):
-    """Elsewhere it may not see the edges of objects, whose points are right."""
-
-    def first_three(kernel, prior, x, *rest):
-        return torch.arange(len(x)) < 3
-
-    monkeypatch.setattr(judge, "find_shifted", first_three)
-    sample, model = packaged("rooms")[0], deepbasis.load("indoor")
-    scene, rows = model.prepare(sample.image), draw(sample, 100, 0)
-    observed = scene.observe(Points.from_rows(rows))
-    assert observed.widening.scale > 1
-    known = Widening(torch.ones(1), torch.zeros(1))
-    for widening, expected in ((observed.widening, 0), (None, 0), (known, 3)):
-        found = model.network.fit.judge(replace(observed, widening=widening))
-        assert (found[:3] > 0.5).sum() == expected
-        assert (found[3:] > 0.5).double().mean() < 0.03

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from deepbasis.fit import Kernel, Prior
 from deepbasis.fit.hidden import find_hidden
-from deepbasis.fit.shifted import find_shifted
 from deepbasis.fit.wrong_points import Places, probability_wrong
 from deepbasis.layer.errors import Fitted, Observed
 from deepbasis.shapes import Bool, Float
@@ -21,9 +20,7 @@ LEVEL = 0.9
 
 @dataclass(frozen=True)
 class Judge:
-    """Judges the points of one image by each other; see `fit.wrong_points`, `fit.shifted` and
-    `fit.hidden`.
-    """
+    """Judges the points of one image by each other; see `fit.wrong_points` and `fit.hidden`."""
 
     kernel: Kernel
     prior: Prior
@@ -37,24 +34,7 @@ class Judge:
         parts = (observed.x, observed.phi, observed.z, observed.s, observed.claimed_weight, noise)
         points = Places(*(part[0] for part in parts))
         wrong = probability_wrong(self.kernel, self.prior, self.scatter, points)
-        if observed.widening is not None and bool((observed.widening.scale == 1).all()):
-            wrong = self._without_shifted(points, wrong)
         return wrong.masked_fill(find_hidden(points.x[:, :2], points.z), 1.0)
-
-    def _without_shifted(self, points: Places, wrong: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
-        """The same if groups of points that are shifted together are wrong, too: then the others
-        are judged without these. For images that the network is used to.
-        """
-        right = wrong <= 0.5
-        judged = Places(*(part[right] for part in points))
-        shifted = torch.zeros_like(right)
-        shifted[right] = find_shifted(self.kernel, self.prior, *judged[:5])
-        if not shifted.any():
-            return wrong
-        rest = Places(*(part[~shifted] for part in points))
-        found = torch.ones_like(wrong)
-        found[~shifted] = probability_wrong(self.kernel, self.prior, self.scatter, rest)
-        return found
 
 
 def recalibrate(fitted: Fitted, kept: Bool[Tensor, "n"]) -> Fitted:
