@@ -18,7 +18,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # should a plugin have imported torch before
 
 
-@pytest.fixture(params=[0, 1, 2])
+@pytest.fixture(params=[0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
 def generator(request: pytest.FixtureRequest) -> torch.Generator:
     """Three seeds: a test that passes by luck of one draw fails on another."""
     return torch.Generator().manual_seed(request.param)

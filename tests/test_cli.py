@@ -45,6 +45,7 @@ def test_demo_prints_error_and_coverage_and_writes_a_picture(monkeypatch, capsys
     assert list(tmp_path.iterdir()) == [out]
 
 
+@pytest.mark.slow
 def test_same_seed_same_numbers_other_seed_other_numbers(monkeypatch, capsys, tmp_path):
     said = []
     for seed in ("3", "3", "4"):

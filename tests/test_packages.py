@@ -148,6 +148,7 @@ def test_the_default_is_open_where_indoor_is_missing(run, photo):
     assert named == (0, "1 of 1 frames are done already\n", "")  # and no warning
 
 
+@pytest.mark.slow
 def test_the_demo_works_without_indoor(run):
     with pytest.warns(UserWarning, match=re.escape(MISSING)):
         code, said, _ = run("demo")

@@ -223,8 +223,10 @@ def blocks(document: Path) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     "document",
-    # The page on data draws all worlds in all their variants.
-    [pytest.param(d, marks=pytest.mark.slow if d.name == "data.md" else ()) for d in DOCUMENTS],
+    [
+        pytest.param(d, marks=pytest.mark.slow if d.name in {"data.md", "own-data.md"} else ())
+        for d in DOCUMENTS
+    ],
     ids=lambda d: d.name,
 )
 def test_every_code_block_runs(document, tmp_path, monkeypatch, capsys):

@@ -21,7 +21,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
 
 
-@pytest.fixture(params=[0, 1, 2])
+@pytest.fixture(params=[0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
 def generator(request: pytest.FixtureRequest) -> torch.Generator:
     """Three seeds, as in tests/conftest.py."""
     return torch.Generator().manual_seed(request.param)

@@ -56,6 +56,7 @@ def far_off(**settings):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("errors", ["independent", "correlated"])
 def test_dense_depth_of_ten_frames_teaches_place_and_spread(frames, errors):
     model = far_off(errors=errors)
@@ -75,6 +76,7 @@ def test_dense_depth_of_ten_frames_teaches_place_and_spread(frames, errors):
     assert found["strength"]["mean"] < 25  # the old mean is no use
 
 
+@pytest.mark.slow
 def test_frames_with_fewer_points_than_bases_teach_too(frames):
     model = far_off()
     held = Subset(frames, range(10, 14))

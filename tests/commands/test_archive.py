@@ -244,6 +244,7 @@ def test_a_shard_holds_what_the_library_answers(complete, model):
         assert row["image"] == f"rgb/{name}.png"
 
 
+@pytest.mark.slow
 def test_shards_hold_the_same_as_files(complete):
     assert complete("--shard-frames 2 --interval 0.9 --check")[0] == 0
     assert complete("--interval 0.9 --check --no-figure", out="files")[0] == 0

@@ -231,6 +231,7 @@ def test_another_scale_model_or_version_is_computed_again(complete, model, monke
         model.write_bytes(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["b-depth.npy", "b-std.png", "b-check.npy", "b.json"])
 def test_a_lost_output_is_written_again(complete, file):
     assert rerun(complete, "--check") == ["a", "b", "c"]
@@ -464,6 +465,7 @@ def test_a_second_run_leaves_the_files_that_a_live_one_is_writing(complete):
     assert not list(Path("out").glob(".*.part"))
 
 
+@pytest.mark.slow
 def test_a_bar_shows_the_time_left_in_a_terminal_only(many, model):
     process, terminal = start(many + " --no-figure", model, terminal=True)
     said = read_all(terminal)

@@ -52,7 +52,9 @@ def complete(recorded, tmp_path, monkeypatch, capsys):
         except SystemExit as stop:
             code = int(stop.code or 0)
         said = capsys.readouterr()
-        return code, said.out, said.err
+        # Frames of this size are unfamiliar to the model.
+        lines = said.err.splitlines(keepends=True)
+        return code, said.out, "".join(line for line in lines if "not resemble" not in line)
 
     return run
 
@@ -139,7 +141,8 @@ def test_a_video_is_completed_frame_by_frame(complete, sequence):
         ),
         (
             "--sequence rgb/8.jpg rgb/9.jpg --intrinsics camera.txt --poses poses.txt",
-            "poses.txt holds no pose within 0.02 s of the frame '8', and 4 poses for 2 frames",
+            "poses.txt holds no pose within 0.02 s of the frame '8' (--tolerance), and 4 poses for "
+            "2 frames",
         ),
         ("--sequence none.mp4", "there is no file none.mp4"),
         ("film.mp4 film.mp4 rgb/film-000001.jpg", "there is no file rgb/film-000001.jpg"),

@@ -357,6 +357,7 @@ def test_options_that_would_be_ignored_are_refused(wall, tmp_path, complete, cap
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_command_reads_them_all(wall, tmp_path, complete):
     write_tum(tmp_path / "tum", wall)
     assert complete("tum").count("150 points used") == 2

@@ -134,12 +134,14 @@ def test_a_variant_changes_light_and_weather_but_not_the_scene():
     assert veiled < clear  # fog takes contrast away
 
 
+@pytest.mark.slow
 def test_a_room_is_never_seen_from_inside_its_furniture():
     for index in range(8):
         depth = Worlds("rooms", 8, seed=9, size=SMALL)[index].depth
         assert depth[depth > 0].median() > 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_folder_is_written_read_back_and_resumed(tmp_path, workers):
     frames = Worlds("rooms", 3, seed=4, size=SMALL)
@@ -204,6 +206,7 @@ def test_furniture_does_not_overlap():
                 assert c <= p or a >= r or d <= q or b >= s
 
 
+@pytest.mark.slow
 def test_no_camera_stays_inside_a_car():
     """Of this street the second camera starts inside one, and has to drive on out of it."""
     sample = Worlds("roads", 166, 0, "clone", (32, 96))[165]

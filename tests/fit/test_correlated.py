@@ -496,6 +496,7 @@ def test_never_nan_and_a_measured_pixel_is_known(case):
         assert (ratio[pixel] <= bound + 1e4 * eps)[used].all()
 
 
+@pytest.mark.slow
 @given(cases())
 def test_fits_of_any_points_are_finite(case):
     p, kernel, _, k = case

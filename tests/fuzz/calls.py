@@ -15,6 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+
 from cases import (
     NUMBERS,
     SIZE,

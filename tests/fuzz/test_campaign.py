@@ -30,6 +30,7 @@ def run(out, *words):
     )
 
 
+@pytest.mark.slow
 def test_a_tiny_campaign_writes_its_page(tmp_path):
     done = run(tmp_path / "page", "--scale", "0.001", "--parts", "fuzz", "frames")
     assert done.returncode == 0, done.stderr
@@ -71,6 +72,7 @@ for number in range(first, last, step):
 """
 
 
+@pytest.mark.slow
 def test_crashes_hangs_and_defects_are_counted(campaign, tmp_path, monkeypatch):
     (tmp_path / "worker.py").write_text(WORKER)
     monkeypatch.setattr(campaign, "WORKER", tmp_path / "worker.py")

@@ -157,6 +157,7 @@ def coverage(model, frames: Frames, pattern):
     return np.mean(inside), np.mean(errors)
 
 
+@pytest.mark.slow
 def test_an_adapted_model_of_transformers_has_calibrated_error_bars(
     hub, tmp_path, monkeypatch, capsys
 ):

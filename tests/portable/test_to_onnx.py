@@ -92,6 +92,7 @@ def exported(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [0, 1, 50, 500])
 def test_onnxruntime_gives_the_same_depth(exported, count):
     """By the example, which knows neither torch nor this library; at another size than traced."""
@@ -103,6 +104,7 @@ def test_onnxruntime_gives_the_same_depth(exported, count):
     compare(found, model.complete(room.image, measure(room, count), robust=False))
 
 
+@pytest.mark.slow
 def test_at_pixels_only_the_choice_of_equally_distant_neighbours_differs(exported):
     """Half of the pixels agree as above, and the mean error of depth is the same to 3 %."""
     example = runpy.run_path(str(EXAMPLE))["Model"](exported)
@@ -116,6 +118,7 @@ def test_at_pixels_only_the_choice_of_equally_distant_neighbours_differs(exporte
     assert errors[0] == pytest.approx(errors[1], rel=0.03)
 
 
+@pytest.mark.slow
 def test_the_example_needs_no_torch(exported, tmp_path):
     room = halve(packaged("rooms")[2])
     Image.fromarray(room.image.permute(1, 2, 0).numpy()).save(tmp_path / "room.png")
@@ -133,6 +136,7 @@ runpy.run_path({str(EXAMPLE)!r}, run_name="__main__")
     assert np.load(tmp_path / "room-std.npy").shape == room.image.shape[1:]
 
 
+@pytest.mark.slow
 def test_more_points_than_the_maximum_are_refused(exported):
     example = runpy.run_path(str(EXAMPLE))["Model"](exported)
     with pytest.raises(ValueError, match="501 points are more than the 500"):

@@ -62,6 +62,7 @@ def test_the_loss_falls(tmp_path):
     assert max(metrics["losses"][-3:]) < 0.7 * metrics["losses"][0]
 
 
+@pytest.mark.slow
 def test_a_model_for_few_points_with_frames_mixed_in_is_trained_on(tmp_path):
     first = small(
         tmp_path / "first", mix_in="roads", mix_in_frames=4, few_points_weight=0.3, jitter=0.2,
@@ -129,6 +130,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_resuming_after_a_kill_gives_the_same_bits(tmp_path):
     """The kill comes while a checkpoint is half-written, in the middle of an epoch."""
     whole, cut = tmp_path / "whole", tmp_path / "cut"
@@ -177,6 +179,7 @@ def test_a_training_with_accumulated_batches_resumes_to_the_bit(tmp_path, monkey
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.slow
 def test_calibration_does_not_depend_on_the_default_error_model(finished, tmp_path):
     correlated = deepbasis.load(finished / "model.safetensors")
     independent = deepbasis.load(train(small(tmp_path, frames=10, errors="independent")))
@@ -187,6 +190,7 @@ def test_calibration_does_not_depend_on_the_default_error_model(finished, tmp_pa
         torch.testing.assert_close(one[name], other[name], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_mixed_precision_leaves_points_and_truth_exact(tmp_path, monkeypatch):
     from deepbasis.train import loop
 
@@ -202,12 +206,14 @@ def test_mixed_precision_leaves_points_and_truth_exact(tmp_path, monkeypatch):
     assert set(seen) == {(torch.float32, torch.float32)}
 
 
+@pytest.mark.slow
 def test_without_validation_frames_training_frames_calibrate(tmp_path):
     model = deepbasis.load(train(small(tmp_path, frames=4, val_frames=0)))
     assert model.card.metrics["val_losses"] == []
     assert model.card.metrics["validation"]["50"]["mae"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_says_how_to_resume(number, tmp_path):
     process = subprocess.Popen(

@@ -81,6 +81,7 @@ def stop_at(step, monkeypatch):
     monkeypatch.setattr(loop, "share_with_all", stop)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["snap", pytest.param("bootstrap", marks=SLOW)])
 def test_ensembles_resume_to_the_bit(method, on_ncnn, small, tmp_path, monkeypatch):
     check_resume(method, small, tmp_path, monkeypatch)

@@ -78,6 +78,7 @@ def fits(monkeypatch):
     return steps
 
 
+@pytest.mark.slow
 def test_prior_and_factor_are_those_of_the_last_epoch_in_training_mode(fits, small, tmp_path):
     """Four frames in two steps an epoch; of two epochs the second counts."""
     model = Ensemble.load(train(small(tmp_path, input="rgbd", input_points="400", epochs=2)))
