@@ -130,6 +130,7 @@ def run(monkeypatch, *words):
     return 0
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_model_and_says_what_it_brings(monkeypatch, capsys, tmp_path):
     file, out = tmp_path / "old.safetensors", tmp_path / "new.safetensors"
     far_off().save(file)

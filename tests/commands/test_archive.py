@@ -526,6 +526,7 @@ def test_a_frame_that_ends_its_workers_is_set_aside_and_its_neighbours_are_not(
 # The report
 
 
+@pytest.mark.slow
 def test_the_report_of_all_groups_is_the_mean_of_their_frames(complete):
     Path("truth").mkdir()
     for name in NAMES:

@@ -248,6 +248,7 @@ def test_a_damaged_summary_is_not_trusted(complete):
     assert rerun(complete) == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_the_check_covers_frames_that_were_done_earlier(complete):
     whole = complete("--check")[1].splitlines()
     verdict = next(line for line in whole if line.startswith("all 3 frames: "))
@@ -332,6 +333,7 @@ def test_json_is_one_line_a_frame_also_for_frames_done_earlier(complete):
         assert err.startswith("deepbasis: b failed")
 
 
+@pytest.mark.slow
 def test_quiet_prints_nothing_but_warnings(complete):
     assert complete("--quiet --check") == (0, "", "")
     code, out, err = complete("--quiet", sparse="")
@@ -438,6 +440,7 @@ def test_interrupting_ends_at_once_without_a_traceback(many, model):
     assert "Traceback" not in out
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_resumed_and_its_parts_are_removed(many, model, complete):
     process, _ = start(many, model)
     wait_for(lambda: list(Path("out").glob("*.json")), process)

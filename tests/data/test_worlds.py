@@ -121,6 +121,7 @@ def test_same_seed_same_frame_other_seed_other_frame():
     assert not torch.equal(frames[0].depth, frames[2].depth)
 
 
+@pytest.mark.slow
 def test_a_variant_changes_light_and_weather_but_not_the_scene():
     clone, sunset, fog, turned = (
         Worlds("roads", 1, seed=1, variant=v, size=SMALL)[0]

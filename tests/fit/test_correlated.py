@@ -558,6 +558,7 @@ def test_the_first_points_are_spread_over_all(generator):
     assert gap < random
 
 
+@pytest.mark.slow
 def test_learning_finds_the_kernel_that_made_the_points(generator):
     truth = Kernel(length=0.2, colour=0.3, nugget=0.1)
     problems = [problem(n, generator, truth, size=(36, 48)) for n in (150, 300, 300, 300)]
@@ -627,6 +628,7 @@ def split(p, points):
     return fit.FramePoints(*parts, fit.FramePoints(p.x[points:], p.phi[points:], p.z[points:]))
 
 
+@pytest.mark.slow
 def test_learning_from_pixels_finds_what_predicts_them(generator):
     truth = Kernel(length=0.2, colour=0.3, nugget=0.1)
     problems = [problem(600, generator, truth, size=(36, 48)) for _ in range(4)]

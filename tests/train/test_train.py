@@ -55,6 +55,7 @@ def test_a_model_is_trained_and_predicts(tmp_path):
     assert (tmp_path / "loss.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_the_loss_falls(tmp_path):
     changes = {"frames": 3, "val_frames": 1, "epochs": 25, "lr": 2e-3, "kernel_weight": 0.0}
     path = train(small(tmp_path, **changes))
@@ -158,6 +159,7 @@ def test_resuming_after_a_kill_gives_the_same_bits(tmp_path):
     assert not list(cut.glob(".*"))
 
 
+@pytest.mark.slow
 def test_a_training_with_accumulated_batches_resumes_to_the_bit(tmp_path, monkeypatch):
     """Stopped in the middle of an epoch of two steps of two batches."""
     from deepbasis.train import loop

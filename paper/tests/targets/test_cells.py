@@ -42,6 +42,7 @@ def test_a_cell_is_scored_once(own, counted):
     assert not list(own.runs.rglob("*.part"))
 
 
+@pytest.mark.slow
 def test_other_points_seeds_and_frames_are_other_cells(own, counted):
     model = own.runs / "mid-log-rgbd-s0" / "model.safetensors"
     for plan, points in (
