@@ -143,7 +143,7 @@ def test_frames_are_sent_to_a_viewer_that_is_running(photo, port, tmp_path, monk
         assert started
         wait_for(lambda: live.stat().st_size > 1.5 * first, viewer)
     finally:
-        os.killpg(viewer.pid, signal.SIGINT)
+        os.killpg(viewer.pid, signal.SIGTERM)  # background processes ignore SIGINT
         viewer.wait()
     found = reader(live)
     assert len(found.recordings()) == 2
