@@ -7,7 +7,7 @@ const ROLES = {
 };
 const VIDEOS = ["mp4", "mov", "avi", "mkv", "webm", "m4v"];
 const PHOTOS = ["jpg", "jpeg", "png"];
-// So many files of one kind are those of a sequence.
+// This many files of one kind are the frames of a sequence.
 const SEVERAL = 3;
 const BY_SUFFIX = {
   jpg: ["image"], jpeg: ["image"], png: ["image", "points", "truth"],
@@ -105,7 +105,7 @@ function askRole(title, roles, name) {
   });
 }
 
-/** A photo of at most so many pixels: {name, content, note}; the note says if it was reduced. */
+/** A photo of at most this many pixels: {name, content, note}; the note says if it was reduced. */
 export async function fitPhoto(file, most) {
   const asIs = async () => ({ name: file.name, content: await file.arrayBuffer(), note: "" });
   if (!PHOTOS.includes(suffix(file.name))) return asIs();
