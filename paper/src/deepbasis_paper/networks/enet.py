@@ -63,16 +63,18 @@ class Block(nn.Module):
         self.conv2 = JoinedConv(out + POSITION, out, 3, 1, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(out)
         shortcut = stride != 1 or into != out
-        self.shortcut = (
-            JoinedConv(into + POSITION, out, 1, stride, bias=False) if shortcut else None
-        )
+        self.stride = stride
+        self.shortcut = JoinedConv(into + POSITION, out, 1, bias=False) if shortcut else None
         self.shortcut_norm = nn.BatchNorm2d(out) if shortcut else None
 
     def forward(self, x: Tensor, before: Tensor, after: Tensor) -> Tensor:
         """Features to features; positions at the sizes before and after the block."""
         kept = x
         if self.shortcut is not None and self.shortcut_norm is not None:
-            kept = self.shortcut_norm(self.shortcut(x, before))
+            # Not a 1x1 convolution with a stride: for few channels in channels-last layout, oneDNN's
+            # gradient of it writes outside its memory (PyTorch 2.13).
+            step = (..., slice(None, None, self.stride), slice(None, None, self.stride))
+            kept = self.shortcut_norm(self.shortcut(x[step], before[step]))
         x = self.bn1(self.conv1(x, before)).relu()
         return (kept + self.bn2(self.conv2(x, after))).relu()
 
