@@ -177,17 +177,23 @@ def test_a_stream_flickers_less_and_is_no_worse(name, errors, count):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "share"), [("indoor", 0.7), ("open", 0.9)])
-def test_a_few_points_in_the_first_frame_help_all_others(name, share):
-    """Less with `open`: it was trained on rendered rooms, and is seldom wrong about their scale."""
-    model, frames = bundled(name), room(2)
-    points = [draw_points(frames[0], 5, 0), *[None] * (len(frames) - 1)]
-    outs = list(model.stream(zip((f.image for f in frames), points, strict=True)))
-    alone = [model.complete(f.image) for f in frames]
-    assert mae(outs[1:], frames[1:]) < share * mae(alone[1:], frames[1:])
-    assert all(NO_POINTS not in out.warnings for out in outs)
+@pytest.mark.parametrize("name", ["indoor", "open"])
+def test_a_few_points_in_the_first_frame_help_all_others(name):
+    """On average of six rooms: in one whose scale the network guesses well, they cannot."""
+    model, errors, variances = bundled(name), [], []
+    for index in range(6):
+        frames = room(index)
+        points = [draw_points(frames[0], 5, 0), *[None] * (len(frames) - 1)]
+        outs = list(model.stream(zip((f.image for f in frames), points, strict=True)))
+        alone = [model.complete(f.image) for f in frames[1:]]
+        errors.append((mae(outs[1:], frames[1:]), mae(alone, frames[1:])))
+        assert all(NO_POINTS not in out.warnings for out in outs)
+        variances.append([np.median(out.latent_var) for out in (outs[1], outs[-1])])
+    helped, not_helped = np.mean(errors, 0)
+    assert helped < 0.85 * not_helped
     # What was measured long ago is less certain than what was measured just now.
-    assert np.median(outs[-1].latent_var) > np.median(outs[1].latent_var)
+    soon, late = np.mean(variances, 0)
+    assert late > soon
 
 
 def test_a_cut_resets_the_filter():
