@@ -72,7 +72,7 @@ def test_a_model_for_few_points_with_frames_mixed_in_is_trained_on(tmp_path):
     path = train(first)
     model = deepbasis.load(path)
     assert json.loads((path.parent / "run.json").read_text())["settings"]["mix_in"] == "roads"
-    second = replace(first, out=tmp_path / "second", init_from=path, few_points_weight=0.0)
+    second = replace(first, out=tmp_path / "second", init_from=path.parent, few_points_weight=0.0)
     later = deepbasis.load(train(second)).card.metrics["losses"][0]
     assert 0 < later < model.card.metrics["losses"][0]  # one loss in place of three
 
@@ -156,6 +156,9 @@ def test_resuming_after_a_kill_gives_the_same_bits(tmp_path):
         one, other = load_file(whole / name), load_file(cut / name)
         assert one.keys() == other.keys()
         assert all(torch.equal(one[key], other[key]) for key in one), name
+    card, same = (load_tensors(folder / "model.safetensors")[1] for folder in (whole, cut))
+    assert same["training"].pop("out") != card["training"].pop("out")
+    assert same == card
     assert not list(cut.glob(".*"))
 
 

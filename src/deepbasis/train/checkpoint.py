@@ -16,7 +16,7 @@ from deepbasis.nets import DepthNetwork
 # helps one that failed. (The number of all processes may not, and has a sentence of its own.)
 FREE = {
     "out", "root", "cache", "devices", "nodes", "accelerator", "workers", "checkpoint_minutes",
-    "panel_minutes", "resume", "init_from", "encoder_weights", "errors", "lr", "clip", "processes",
+    "panel_minutes", "init_from", "encoder_weights", "errors", "lr", "clip", "processes",
 }  # fmt: skip
 
 

@@ -52,7 +52,7 @@ class TrainConfig:
     normalisation: Literal["imagenet", "symmetric", "efficientnet_lite"] = "imagenet"
     """Colour normalisation that the encoder's weights expect; symmetric is -1 to 1."""
     init_from: Path | None = None
-    """Model to start from instead of a new one."""
+    """Model to start from instead of a new one: its name, file or folder."""
     fit_points: str = "2000"
     """Points of each frame that the fit uses: a number, 5%, lidar64, tof, ..., a range such as
     1000-2500, or sensor for the data set's own."""

@@ -23,7 +23,7 @@ from deepbasis.data.sources import (
 )
 from deepbasis.data.tensors import load_tensors
 from deepbasis.data.training import TrainingSet
-from deepbasis.model import Completer
+from deepbasis.model import Completer, find_model
 from deepbasis.nets import Architecture, DepthNetwork, Network, load_encoder_weights
 from deepbasis.train.config import TrainConfig
 
@@ -150,6 +150,7 @@ def make_job(config: TrainConfig, kind: type[Job] = Job) -> Job:
         )
     config.out.mkdir(parents=True, exist_ok=True)
     settings = json.loads(json.dumps(asdict(config), default=str))
+    del settings["resume"]  # a resumed training writes the same model file, to the byte
     settings |= {"split": fingerprint(frames), "val_split": fingerprint(val_frames)}
     settings |= {"frames_in_a_step": in_a_step, "processes": fabric.world_size}
     eval_frames = _open_eval_frames(config, frames)
@@ -159,7 +160,7 @@ def make_job(config: TrainConfig, kind: type[Job] = Job) -> Job:
 
 def start_from(network: Network, path: Path) -> None:
     """Copy another model's basis network."""
-    other = Completer.load(path)
+    other = Completer.load(find_model(path))
     try:
         network.bases.load_state_dict(other.network.bases.state_dict())
     except RuntimeError:

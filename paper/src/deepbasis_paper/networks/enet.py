@@ -71,8 +71,8 @@ class Block(nn.Module):
         """Features to features; positions at the sizes before and after the block."""
         kept = x
         if self.shortcut is not None and self.shortcut_norm is not None:
-            # Not a 1x1 convolution with a stride: for few channels in channels-last layout, oneDNN's
-            # gradient of it writes outside its memory (PyTorch 2.13).
+            # Not a 1x1 convolution with a stride: with few channels in channels-last layout,
+            # oneDNN's gradient of it writes outside its memory (PyTorch 2.13).
             step = (..., slice(None, None, self.stride), slice(None, None, self.stride))
             kept = self.shortcut_norm(self.shortcut(x[step], before[step]))
         x = self.bn1(self.conv1(x, before)).relu()

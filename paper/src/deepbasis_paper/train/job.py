@@ -124,7 +124,7 @@ def make_jobs(config: PaperConfig) -> list[PaperJob]:
         folder.mkdir(parents=True, exist_ok=True)
         there = (folder / first.checkpoint.name).exists()
         own = replace(config, out=folder, training=number, resume=there)
-        changed = {"out": str(folder), "training": number, "resume": there}
+        changed = {"out": str(folder), "training": number}
         jobs.append(replace(first, config=own, settings=first.settings | changed))
     return jobs
 
