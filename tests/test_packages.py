@@ -14,7 +14,6 @@ from hatchling.builders.wheel import WheelBuilder
 import deepbasis
 import deepbasis_models
 from deepbasis import pretrained
-from deepbasis.cli import main
 
 ROOT = Path(__file__).parent.parent
 MISSING = "'indoor' is not installed: pip install deepbasis-models (research only)"
@@ -91,22 +90,11 @@ def test_terms_name_every_model_that_has_them():
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
+def run(monkeypatch, command, tmp_path):
     """A command, where deepbasis-models is not installed: exit code, output, errors."""
     monkeypatch.setitem(sys.modules, "deepbasis_models", None)
     monkeypatch.chdir(tmp_path)
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["deepbasis", *map(str, words)])
-        code = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = stop.code
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return call
+    return command
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from deepbasis.cli import main
 from deepbasis.commands.complete import Complete, archive, shards
 from deepbasis.commands.complete.archive import Attempts, Workbench, assign
 from deepbasis.commands.complete.inputs import Frame
@@ -69,20 +68,12 @@ def settings(frames, model):
 
 
 @pytest.fixture
-def complete(frames, model, monkeypatch, capsys):
+def complete(frames, model, command):
     """Run the command; gives exit code, and what was printed to both streams."""
 
     def run(words="--shard-frames 2", image="rgb", sparse="--sparse points", out="out"):
         words = f"complete {image} --out {out} --model {model} {sparse} {words}"
-        monkeypatch.setattr(sys, "argv", ["deepbasis", *words.split()])
-        capsys.readouterr()
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        return command(*words.split())
 
     return run
 

@@ -56,20 +56,12 @@ def frames(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def complete(frames, model, monkeypatch, capsys):
+def complete(frames, model, command):
     """Run the command; gives exit code, and what was printed to both streams."""
 
     def run(words="", image="rgb", sparse="--sparse lidar", figure="--no-figure"):
         words = f"complete {image} --out out --model {model} {sparse} {figure} {words}"
-        monkeypatch.setattr(sys, "argv", ["deepbasis", *words.split()])
-        capsys.readouterr()
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        return command(*words.split())
 
     return run
 

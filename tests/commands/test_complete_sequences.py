@@ -4,7 +4,6 @@
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ import pytest
 import deepbasis
 from data.test_trajectories import write as write_poses
 from data.test_video import write_video
-from deepbasis.cli import main
 from walks import camera, draw_points, room
 
 COUNT = 4
@@ -38,23 +36,16 @@ def recorded(tmp_path_factory):
 
 
 @pytest.fixture
-def complete(recorded, tmp_path, monkeypatch, capsys):
+def complete(recorded, tmp_path, monkeypatch, command):
     shutil.copytree(recorded, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
 
     def run(words):
         words = f"complete {words} --out out --model open --no-figure"
-        monkeypatch.setattr(sys, "argv", ["deepbasis", *words.split()])
-        capsys.readouterr()
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        said = capsys.readouterr()
+        code, out, err = command(*words.split())
         # Frames of this size are unfamiliar to the model.
-        lines = said.err.splitlines(keepends=True)
-        return code, said.out, "".join(line for line in lines if "not resemble" not in line)
+        lines = err.splitlines(keepends=True)
+        return code, out, "".join(line for line in lines if "not resemble" not in line)
 
     return run
 
