@@ -37,7 +37,7 @@ FIGURES = {
 }  # fmt: skip
 
 
-SLOW = ("zero-points", "sparsity", "qualitative", "prior", "curves")
+SLOW = ("zero-points", "sparsity", "qualitative", "prior", "curves", "nees")
 
 
 @pytest.mark.parametrize(
