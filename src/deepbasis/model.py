@@ -3,7 +3,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -30,6 +30,8 @@ PointsLike = ArrayLike | Points | None
 
 # Raised when a file can no longer be read by earlier versions.
 FORMAT = 3
+# Channels of an embedding that a file may claim; ours has 8.
+MOST_EMBEDDING = 256
 
 
 @dataclass(frozen=True)
@@ -423,6 +425,11 @@ class Completer(nn.Module):
             )
         with reading(path, "a model"):
             architecture, card = Architecture(**header["architecture"]), Card.of(header)
+            for one in fields(architecture):
+                if type(value := getattr(architecture, one.name)) is not type(one.default):
+                    raise ValueError(f"its {one.name} is {value!r}")
+            if not 0 <= architecture.embedding <= MOST_EMBEDDING:
+                raise ValueError(f"its embedding has {architecture.embedding} channels")
             check_finite(tensors)
         bases = find_bases(architecture, network, path)
         with reading(path, "a model"):

@@ -205,6 +205,8 @@ HEADER = {"format": 3, "architecture": {}, "training": {}, "split": {}, "metrics
         {"format": 3},
         HEADER | {"architecture": [1]},
         HEADER | {"architecture": {"encoder": 5}},
+        HEADER | {"architecture": {"embedding": 10**9}},
+        HEADER | {"architecture": {"embedding": -1}},
         HEADER | {"architecture": {"colour": "blue"}},
         HEADER | {"training": 7},
         {key: value for key, value in HEADER.items() if key != "metrics"},

@@ -37,7 +37,7 @@ FIGURES = {
 }  # fmt: skip
 
 
-SLOW = ("zero-points", "sparsity", "qualitative", "prior", "curves", "nees")
+SLOW = ("zero-points", "sparsity", "qualitative", "prior", "curves", "nees", "low")
 
 
 @pytest.mark.parametrize(
