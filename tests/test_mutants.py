@@ -39,6 +39,7 @@ MUTANTS = [
     ("fit/kernel.py", "self.colour / self.length", "self.length / self.colour", "fit/test_correlated.py::test_with_all_points_as_neighbours_it_is_universal_kriging"),
     ("fit/kernel.py", "return u.mT @ whitener", "return (whitener.mT @ whitener @ u).mT", "fit/test_correlated.py::test_with_all_points_as_neighbours_it_is_universal_kriging"),
     ("fit/neighbours.py", "(~there).to(torch.uint8)", "there.to(torch.uint8)", "fit/test_correlated.py::test_others_are_searched_once_for_all_choices"),
+    ("layer/errors.py", "(weight * own + nugget)", "(own + nugget)", "layer/test_errors.py"),
     ("layer/pyramid.py", "own.copy_(constant", "own.copy_(0 * constant", "layer/test_pyramid.py"),
     ("fit/correlated.py", "-0.5 * torch.where", "0.5 * torch.where", "fit/test_correlated.py::test_with_all_points_as_neighbours_it_is_universal_kriging"),
     ("fit/correlated.py", "b, left + self.kernel.nugget, s)", "b, left, s)", "fit/test_correlated.py::test_with_all_points_as_neighbours_it_is_universal_kriging"),

@@ -296,6 +296,28 @@ def test_noise_is_what_nothing_explains_at_a_point(generator):
         assert usual == pytest.approx(nugget * layer.error_model(errors).noise.usual_variance)
 
 
+@pytest.mark.parametrize("errors", ["independent", "correlated"])
+def test_noisy_points_are_calibrated_as_fewer_points(errors):
+    """A point tells of the size of errors by the share that they have in its variance."""
+    bases, sparse = small_scene()
+    layer = BasisFit(3, errors=errors).eval()
+    model = layer.error_model(errors)
+    model.calibration.set_rows([CalibrationRow(n, 1.0 + n, 5.0, 1.0) for n in (0, 9)])
+    seen = observe(layer, bases, sparse)
+    nugget = float(layer.correlated.nugget) if errors == "correlated" else 1.0
+    correlated_var = 1.0 if errors == "correlated" else 0.0
+    for sigma in (0.0, 0.3, 2.0):  # in units of the variance of all errors that weights refer to
+        noise_var = nugget * (1 + sigma**2)
+        weight = torch.full_like(seen.weight, nugget / noise_var)
+        weight[:, 4:] = 0
+        fitted = layer.fit_details(seen.reweighted(weight), errors=errors)
+        worth = 4 * (correlated_var + nugget) / (correlated_var + noise_var)
+        assert fitted.calibrated.noise_factor.item() == pytest.approx(
+            model.calibration.at(torch.tensor([worth])).noise_factor.item(), rel=1e-5
+        )
+        assert fitted.count.item() == 4
+
+
 @pytest.mark.parametrize("errors", ERRORS)
 def test_what_was_fitted_does_not_change_with_the_layer(errors):
     bases, sparse = small_scene()

@@ -209,6 +209,19 @@ class ErrorModel(nn.Module, ABC):
             em: `steps` and `tol` of `fit.evidence`.
         """
 
+    def worth(self, observed: Observed, nugget: float | None = None) -> Float[Tensor, "b"]:
+        """How many points without noise of their own tell as much about the size of the errors.
+
+        Args:
+            observed: points and bases.
+            nugget: share of the variance to which weights refer, if the rest is correlated.
+        """
+        weight = observed.weight
+        if nugget is not None:
+            own = observed.s.square()
+            weight = weight * (own + nugget) / (weight * own + nugget)
+        return weight.clamp(max=1).sum(-1)
+
     def prior_of(self, prior: LearnedPrior, observed: Observed) -> Prior:
         """Prior of the weights for these images; a common offset has its variance after
         calibration.
@@ -265,7 +278,7 @@ class Independent(ErrorModel):
         known = self.prior_of(prior, observed)
         points = observed.phi, observed.z, observed.weight
         post = self._evidence(points, known, prior.alpha.value, huber, em)
-        return IndependentFit(observed, post, known, self.calibration.at(post.points.n))
+        return IndependentFit(observed, post, known, self.calibration.at(self.worth(observed)))
 
 
 class PaperFit(IndependentFit):
@@ -391,5 +404,5 @@ class Correlated(ErrorModel):
         innovations = correlated.whiten(kernel, observed.x, *observed.by_amplitude)
         known = self.prior_of(prior, observed)
         post = self._evidence(innovations[:3], known, prior.alpha.value, huber, em)
-        calibrated = self.calibration.at(post.points.n)
+        calibrated = self.calibration.at(self.worth(observed, float(self.nugget)))
         return CorrelatedFit(observed, post, known, calibrated, kernel, innovations)

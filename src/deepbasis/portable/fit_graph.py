@@ -70,6 +70,8 @@ class Measured(NamedTuple):
     noise: Float[Tensor, "n"]
     values: Float[Tensor, "n c"]
     """Bases and log depth, divided by the amplitude; 0 where not used."""
+    worth: Float[Tensor, ""]
+    """`ErrorModel.worth`."""
 
 
 class Weights(NamedTuple):
@@ -144,9 +146,8 @@ class FitGraph(nn.Module):
         seen = self.measure(points, phi, features, amplitude, size)
         near = self.earlier(seen)
         weights = self.fit(seen, near)
-        count = seen.used.sum().double()
         mean, model_var, noise_var = self.predict(seen, weights, phi, features, amplitude, size)
-        return self.calibrated(mean, model_var, noise_var, count)
+        return self.calibrated(mean, model_var, noise_var, seen.worth)
 
     def measure(
         self,
@@ -172,9 +173,10 @@ class FitGraph(nn.Module):
         z = depth.log()
         noise = (sigma / depth).square()
         weight = torch.full_like(z, self.usual_noise) / (self.usual_noise + noise)
-        if amplitude is not None:
-            s = amplitude.flatten()[pixel]
-            at, z, weight = at / s[:, None], z / s, weight * s.square()
+        nugget = float(self.kernel.nugget)
+        s = torch.ones_like(z) if amplitude is None else amplitude.flatten()[pixel]
+        worth = weight * (s.square() + nugget) / (weight * s.square() + nugget)
+        at, z, weight = at / s[:, None], z / s, weight * s.square()
         position = torch.stack([v, u], 1) / width
         guide = features.flatten(1)[:, pixel].mT
         values = torch.cat([at, z[:, None]], 1).double()
@@ -182,8 +184,9 @@ class FitGraph(nn.Module):
             used,
             self.kernel.scale(torch.cat([position, guide], 1)).double(),
             position.double(),
-            (float(self.kernel.nugget) / weight).clamp(min=LEAST_NOISE).double(),
+            (nugget / weight).clamp(min=LEAST_NOISE).double(),
             torch.where(used[:, None], values, 0.0),
+            torch.where(used, worth, 0.0).sum().double(),
         )
 
     def coarse_to_fine(self, position: Float[Tensor, "n 2"], used: Tensor) -> Int[Tensor, "n"]:
@@ -368,10 +371,10 @@ class FitGraph(nn.Module):
         return in_reading_order(mean), in_reading_order(model_var), in_reading_order(noise_var)
 
     def calibrated(
-        self, mean: Tensor, model_var: Tensor, noise_var: Tensor, count: Tensor
+        self, mean: Tensor, model_var: Tensor, noise_var: Tensor, worth: Tensor
     ) -> tuple[Tensor, ...]:
         """`Calibration.at` and `latent.interval`."""
-        factor, dof, width = (self._at(count, name) for name in ("factor", "dof", "width"))
+        factor, dof, width = (self._at(worth, name) for name in ("factor", "dof", "width"))
         noise_var = self.factors[0] * factor * noise_var
         var = self.factors[1] * factor * model_var + noise_var
         share = noise_var / var
