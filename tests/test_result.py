@@ -90,7 +90,7 @@ def test_wrong_points_are_named_left_out_and_told(model, image, rows):
         assert len(one.points) == 80
     assert sorted(map(tuple, out.points[out.left_out, :2])) == wrong
     assert not plain.left_out.any()
-    assert "74 points, 6 wrong points left out" in repr(out)
+    assert "74 points, 6 points left out as wrong" in repr(out)
     # The fit is that of the right points; the variance may be larger.
     np.testing.assert_allclose(out.latent_mean, right.latent_mean, rtol=0, atol=1e-5)
     assert (out.latent_var > 0.999 * right.latent_var).all()

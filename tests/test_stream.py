@@ -332,7 +332,8 @@ def test_wrong_points_of_a_frame_are_left_out():
     errors = []
     for points, robust in ((rows, False), (wrong, False), (wrong, True)):
         pairs = zip((frame.image for frame in frames), points, strict=True)
-        outs = model.stream(pairs, robust=robust)
+        outs = list(model.stream(pairs, robust=robust))
+        assert all((out.dropped.get("left out as wrong", 0) >= 5) == robust for out in outs)
         apart = [np.abs(out.depth - f.depth).mean() for out, f in zip(outs, frames, strict=True)]
         errors.append(np.mean(apart))
     assert errors[2] - errors[0] < 0.5 * (errors[1] - errors[0])

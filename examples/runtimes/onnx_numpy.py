@@ -46,11 +46,17 @@ def run(session, inputs):
     return dict(zip(names, session.run(names, inputs), strict=True))
 
 
+def read_rows(path: Path) -> np.ndarray:
+    """Lines of `u v metres`, with or without commas and a header."""
+    lines = path.read_text().replace(",", " ").splitlines()
+    return np.loadtxt([line for line in lines if not line[:1].isalpha()], ndmin=2)
+
+
 def main():
     """Complete one image."""
     model = Model(sys.argv[1])
     maps = model.prepare(np.asarray(Image.open(sys.argv[2]).convert("RGB")))
-    rows = np.loadtxt(sys.argv[3], ndmin=2) if len(sys.argv) > 3 else np.zeros((0, 3))
+    rows = read_rows(Path(sys.argv[3])) if len(sys.argv) > 3 else np.zeros((0, 3))
     out = model.complete(maps, rows)
     for name in ("depth", "std"):
         np.save(f"{Path(sys.argv[2]).stem}-{name}.npy", out[name])

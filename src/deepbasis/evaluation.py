@@ -170,9 +170,7 @@ def tally_all(
 
     Classical baselines need points, and are left out without them.
     """
-    pattern = parse_points(points)
-    if not isinstance(pattern, Pattern | None):
-        raise ValueError(f"points {points!r} are a range; evaluation takes one number at a time")
+    pattern = parse_one(points)
     tallies = {name: Tally() for name in methods if not (points == "0" and name in BASELINES)}
     loader: DataLoader[Sample] = DataLoader(
         WithPoints(frames, pattern, seed=seed),  # type: ignore[arg-type]
@@ -264,6 +262,14 @@ def commit() -> str:
     return run.stdout.strip()
 
 
+def parse_one(points: str) -> Pattern | None:
+    """A pattern of points; None for the data set's own."""
+    pattern = parse_points(points)
+    if not isinstance(pattern, Pattern | None):
+        raise ValueError(f"points {points!r} are a range; evaluation takes one number at a time")
+    return pattern
+
+
 def report(
     methods: dict[str, Method],
     source: Source,
@@ -274,6 +280,8 @@ def report(
     workers: int = 0,
 ) -> list[Score]:
     """Evaluate, print the table row by row, write the files."""
+    for one in points:
+        parse_one(one)  # refused before anything is computed
     frames = source.open("test")
     torch.manual_seed(seed)
     scores: list[Score] = []

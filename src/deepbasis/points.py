@@ -284,7 +284,7 @@ class Points:
         points, dropped = self, dict(self.dropped)
         for reason, test in tests.items():
             good = test(points.rows)
-            _refuse_if_none_left(points.rows, good, reason)
+            _refuse_if_none_left(points.rows, good, reason, size)
             if not good.all():
                 dropped[reason] = int((~good).sum())
             points = points.where(torch.from_numpy(good))
@@ -586,13 +586,18 @@ def _nearest(rows: Rows, size: tuple[int, int]) -> Bool[np.ndarray, " n"]:
     return nearest
 
 
-def _refuse_if_none_left(rows: Rows, good: Bool[np.ndarray, " n"], reason: str) -> None:
+def _refuse_if_none_left(
+    rows: Rows, good: Bool[np.ndarray, " n"], reason: str, size: tuple[int, int] | None = None
+) -> None:
     if good.any() or not len(rows):
         return
+    if size is None:
+        raise ValueError(f"all {len(rows)} points are {reason}: each depth is 0, NaN or infinite")
     low, high = rows.min(0), rows.max(0)
     raise ValueError(
         f"all {len(rows)} points are {reason}: u (column) from {low[0]:.4g} to {high[0]:.4g}, "
-        f"v (row) from {low[1]:.4g} to {high[1]:.4g}, depth from {low[2]:.4g} to {high[2]:.4g} m"
+        f"v (row) from {low[1]:.4g} to {high[1]:.4g}, depth from {low[2]:.4g} to {high[2]:.4g} m; "
+        f"the image is {size[0]} x {size[1]} pixels (height x width)"
     )
 
 

@@ -122,7 +122,7 @@ class Completion:
         said = [f"{height} x {width} pixels (height x width)", f"depth {low:.3g} to {high:.3g} m"]
         left_out = int(self.left_out.sum())
         said += [f"median std {np.median(self.std):.2g} m", f"{len(self.points) - left_out} points"]
-        said += [f"{left_out} wrong points left out"] if left_out else []
+        said += [f"{left_out} points left out as wrong"] if left_out else []
         said += [f"{count} {why}" for why, count in self.dropped.items()]
         said += [f"warning: {warning}" for warning in self.warnings]
         return f"Completion({', '.join(said)})"
@@ -356,7 +356,8 @@ def _doubt_scene(familiarity: float | None, points: int) -> list[str]:
         return []
     return [
         "the image does not resemble those that the model was trained on, so the depth may be far "
-        f"off: measure {FEW_POINTS} points or more, or adapt the model (`deepbasis adapt`)"
+        f"off: measure {FEW_POINTS} points or more, choose another model (`deepbasis models`), or "
+        "adapt one (`deepbasis adapt`)"
     ]
 
 

@@ -206,7 +206,10 @@ class Stream:
         place = self._check(size, pose)
         own = to_points(points, size).inside(size, self.limit)
         if self.robust and len(own):
-            own = own.where(self.layer.judge(scene.observe(own, errors=self.errors)).cpu() <= 0.5)
+            right = self.layer.judge(scene.observe(own, errors=self.errors)).cpu() <= 0.5
+            own = own.where(right)
+            if left_out := int((~right).sum()):
+                own = replace(own, dropped=own.dropped | {"left out as wrong": left_out})
         grey = to_grey(scene.image.cpu())
         last, tracks = self.last, None
         places = lattice(size, TRACKED)

@@ -3,11 +3,16 @@
 
 import pytest
 import torch
+from lightning_fabric import Fabric
 from torch.distributions import StudentT
 
+import deepbasis
 from deepbasis import BasisFit, fit
 from deepbasis.calibrate import learn
+from deepbasis.data.sources import Source
+from deepbasis.data.with_points import WithPoints
 from deepbasis.layer import CalibrationRow
+from deepbasis.patterns import parse
 
 MADE = [
     CalibrationRow(500, 0.8, 5, 1),
@@ -57,3 +62,35 @@ def test_too_few_pixels_teach_no_distribution():
     rows = torch.tensor([[0.1, 0.01, 0.01]]).repeat(learn.FEWEST_PIXELS - 1, 1)
     assert learn.calibrate(model, [learn.Sampled(rows, torch.ones(1))])["rows"] == []
     assert model.calibration.at(torch.ones(1)).dof is None
+
+
+def test_points_of_the_own_sensor_are_calibrated_beside_others():
+    """Those that contradict the others do not count."""
+    fabric = Fabric(accelerator="cpu", devices=1)
+    frames = Source("rooms", count=2, size=(64, 96)).open("test")
+    measured = WithPoints(frames, parse("300"))
+    network = deepbasis.load("indoor").network
+    none = learn.own_points(learn.Draw(fabric, ["300"]), network, frames, "correlated")
+    assert none == learn.own_points(learn.Draw(fabric, ["sensor"]), network, measured, "correlated")
+    assert none == []
+    (own,) = learn.own_points(learn.Draw(fabric, ["300"]), network, measured, "correlated")
+    (same,) = learn.sample_pixels(learn.Draw(fabric, ["sensor"]), network, measured, "correlated")
+    assert own.rows.shape == same.rows.shape == (2 * learn.PIXELS, 3)
+    assert (own.points <= same.points).all()
+    assert (own.points > 250).all()
+    wild = [one._replace(sparse=one.sparse.clone()) for one in measured]
+    for one in wild:
+        one.sparse.flatten()[one.sparse.flatten().nonzero()[::10]] *= 4
+    (left,) = learn.own_points(learn.Draw(fabric, ["300"]), network, wild, "correlated")
+    assert (left.points < own.points).all()
+    assert left.rows[:, 0].abs().mean() < 1.3 * own.rows[:, 0].abs().mean()
+
+
+def test_more_groups_take_the_places_of_the_first(generator):
+    model = BasisFit(3).eval().error_model("correlated")
+    groups = [
+        learn.Sampled(torch.rand(500, 3, generator=generator) + 0.1, torch.tensor([float(points)]))
+        for points in (400, 20, 0, 900)
+    ]
+    found = learn.calibrate(model, groups[:3], groups[3:])["rows"]
+    assert [row.points for row in found] == [0, 20, 900]

@@ -260,7 +260,7 @@ def test_all_frames_together_do_not_hide_contradicted_ones():
         "not contradicted by 40 points"
     )
     assert state_together([good, bad, good], "not contradicted by 60") == (
-        "1 contradicted, see above; the error bars of all together are not contradicted by 60"
+        "1 contradicted; the error bars of all together are not contradicted by 60"
     )
 
 

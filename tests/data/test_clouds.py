@@ -68,13 +68,30 @@ def test_a_fourth_column_is_sigma(tmp_path):
         ("41;160;1,512\n", r"line 1: '41;160;1,512' has more .* separator; if .* decimal com"),
         ("1 2 3\n41 160 1,512\n", r"line 2: '41 160 1,512' has more than one kind of separator"),
         ("x y z\n1 2 3\n", r"has columns x, y and z; if these are points in space, save"),
-        ("row,col,depth\n1,2,3\n", r"has the row first, by its header.*swap the first two"),
+        ("row,x,depth\n1,2,3\n", r"has the row first, by its header.*swap the first two"),
+        ("id,u,v,depth\n1,2,3\n", r"line 2: '1,2,3' has 3 columns, but the header .* has 4"),
+        ("id,u,v,depth\n1,2,3,far\n", r"line 2: '1,2,3,far' is not 3 numbers"),
     ],
 )
 def test_a_malformed_table_is_named_by_line(tmp_path, text, said):
     (tmp_path / "p.csv").write_text(text)
     with refused(said):
         read_points(tmp_path / "p.csv")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["depth,u,v\n3,1,2\n", "id,u,v,depth\nfirst,1,2,3\n", "Row;Col;Metres\n2;1;3\n", "1 2 3\n",
+     "column row time range\n1 2 0.5 3\n", "left right far\n1 2 3\n"],
+)  # fmt: skip
+def test_a_header_tells_the_columns(tmp_path, text):
+    (tmp_path / "p.csv").write_text(text)
+    assert read_points(tmp_path / "p.csv").tolist() == [[1, 2, 3]]
+
+
+def test_sigma_is_found_by_its_name(tmp_path):
+    (tmp_path / "p.csv").write_text("sigma,depth,v,u\n0.1,3,2,1\n")
+    assert read_points(tmp_path / "p.csv").tolist() == [[1, 2, 3, 0.1]]
 
 
 # PLY

@@ -10,7 +10,15 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from deepbasis import fit, latent
-from deepbasis.calibrate.measure import Predicts, gather_rows, pattern_of, predict, share, some
+from deepbasis.calibrate.measure import (
+    Predicted,
+    Predicts,
+    gather_rows,
+    pattern_of,
+    predict,
+    share,
+    some,
+)
 from deepbasis.data.sample import Frames
 from deepbasis.data.sources import subsample
 from deepbasis.data.training import TrainingSet
@@ -35,6 +43,8 @@ KERNEL_PIXELS = 500
 KERNEL_START = fit.Kernel(length=0.1, colour=0.15, nugget=0.0003, rough=0.03)
 # With fewer pixels than these no error distribution is learned.
 FEWEST_PIXELS = 200
+# Probability from which a point is left out as wrong.
+WRONG = 0.5
 # Smallest factor on a variance, for a fit without errors.
 LEAST_FACTOR = 1e-4
 
@@ -117,6 +127,34 @@ def sample_pixels(draw: Draw, network: Predicts, frames: Frames, errors: Errors)
     return [Sampled(*(gather_rows(draw.fabric, part) for part in group)) for group in groups]
 
 
+@torch.no_grad()
+def own_points(draw: Draw, network: Network, frames: Frames, errors: Errors) -> list[Sampled]:
+    """Pixels predicted from the points of the data set's own sensor, if it has one.
+
+    Unlike points drawn from the ground truth, these may contradict it; as in `Completer.complete`,
+    those that contradict the others are left out.
+    """
+    if "sensor" in draw.patterns or not (frames[0].sparse > 0).any():
+        return []
+    parts, counts = [], []
+    for index in share(len(frames), draw.fabric):
+        sample = frames[index]
+        image, depth, sparse = (
+            draw.fabric.to_device(part[None])
+            for part in (sample.image, sample.depth, sample.sparse)
+        )
+        seen = network.observe(image, Points.from_maps(sparse))
+        right = network.fit.judge(seen) <= WRONG
+        fitted = network.fit.fit_details(
+            seen.reweighted(torch.where(right, seen.weight, 0)), errors=errors
+        )
+        parts.append(some(Predicted(fitted, depth).rows, PIXELS))
+        counts.append(fitted.count.float())
+    rows = torch.cat(parts) if parts else torch.zeros(0, 3, device=draw.fabric.device)
+    points = torch.cat(counts) if counts else torch.zeros(0, device=draw.fabric.device)
+    return [Sampled(gather_rows(draw.fabric, rows), gather_rows(draw.fabric, points))]
+
+
 def join(*parts: Sequence[Sampled]) -> list[Sampled]:
     """Pixels of several frames or parts of them, each at the same patterns."""
     groups = zip(*parts, strict=True)
@@ -131,16 +169,21 @@ def reset_calibration(layer: BasisFit) -> None:
     layer.error_model("correlated").calibration.reset()
 
 
-def calibrate(model: ErrorModel, groups: Sequence[Sampled]) -> dict[str, object]:
+def calibrate(
+    model: ErrorModel, groups: Sequence[Sampled], more: Sequence[Sampled] = ()
+) -> dict[str, object]:
     """Calibrate an error model by the errors of its uncalibrated predictions: factors that bring
-    NEES near 1 at every number of points, then at each of these a factor and a distribution.
+    NEES near 1 at every number of points, then at each of these a factor and a distribution; `more`
+    take the places of the first groups.
     """
     columns = [group.rows.unbind(1) for group in groups if len(group.rows)]
     frames = max(len(group.points) for group in groups)
     factors = fit.match_nees([(error, noise, var) for error, noise, var in columns], frames)
     model.calibration.set_factors(*factors)
     rows = sorted(
-        calibrate_row(group, factors) for group in groups if len(group.rows) >= FEWEST_PIXELS
+        calibrate_row(group, factors)
+        for group in (*groups[len(more) :], *more)
+        if len(group.rows) >= FEWEST_PIXELS
     )
     model.calibration.set_rows(list({row.points: row for row in rows}.values()))
     return {"factors": factors, "rows": rows, "frames": frames}

@@ -38,6 +38,11 @@ CLOUDS = (".ply", ".pcd", ".bin", ".xyz", *SURVEYS)
 # Lines of a header, and numbers of a point.
 MOST_FIELDS = 10_000
 ROW_FIRST = ("v", "row", "y", "r")
+# What the columns of a table of points are called.
+COLUMNS = {
+    "u": ("u", "col", "column"), "v": ("v", "row"), "depth": ("depth", "metres", "meters", "range"),
+    "sigma": ("sigma", "std"),
+}  # fmt: skip
 
 
 class _Table(NamedTuple):
@@ -54,13 +59,18 @@ def read_points(path: Path) -> Float[np.ndarray, "n columns"]:
     """Read measured pixels from a text file: `u v depth` or `u v depth sigma` on each line.
 
     u is the column, v the row, depth and sigma (its standard deviation) are in metres. Commas or
-    white space separate columns. `#` starts a comment, and the first line may be a header.
+    white space separate columns. `#` starts a comment. The first line may be a header; if it names
+    u, v and depth, they may be in any order, with other columns between them.
     """
     rows: list[list[float]] = []
     text = read_text(find_file(path))
     lines = _bare_lines(text)
+    columns: list[int] = []
     if lines and not any(map(_is_number, _split(lines[0][1]))):
-        _check_header(_split(lines.pop(0)[1]), path)
+        header = _split(lines.pop(0)[1])
+        columns = _find_columns(header)
+        if not columns:
+            _check_header(header, path)
     for number, line in lines:
         words = _split(line)
         if len({gap.strip() for gap in re.findall(SEPARATOR, line)}) > 1:
@@ -68,6 +78,13 @@ def read_points(path: Path) -> Float[np.ndarray, "n columns"]:
                 f"{path}, line {number}: {_show(line)} has more than one kind of separator; if "
                 "there are decimal commas, write decimal points instead"
             )
+        if columns:
+            if len(words) != len(header):
+                raise ValueError(
+                    f"{path}, line {number}: {_show(line)} has {len(words)} columns, but the "
+                    f"header {_show(' '.join(header))} has {len(header)}"
+                )
+            words = [words[column] for column in columns]
         wanted = len(rows[0]) if rows else 4 if len(words) == 4 else 3
         if len(words) != wanted or not all(map(_is_number, words)):
             raise ValueError(
@@ -286,6 +303,14 @@ def _is_number(word: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _find_columns(header: list[str]) -> list[int]:
+    """Places of u, v, depth and, if there is one, sigma; none if a name is missing or not clear."""
+    named = [word.lower() for word in header]
+    places = [[named.index(name) for name in names if name in named] for names in COLUMNS.values()]
+    clear = len(set(named)) == len(named) and all(len(place) == 1 for place in places[:3])
+    return [place[0] for place in places if len(place) == 1] if clear else []
 
 
 def _check_header(words: list[str], path: Path) -> None:

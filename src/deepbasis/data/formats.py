@@ -24,7 +24,7 @@ from typing import IO
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from deepbasis.data.files import atomic_write, find_file
@@ -70,7 +70,8 @@ def read_depth(path: Path, scale: float | None = None) -> Float[np.ndarray, "h w
     if np.issubdtype(raw.dtype, np.integer) and scale is None:
         raise MissingOption(
             f"{path} holds integers, and the file does not say their unit: {_readings(raw)}; "
-            "pass the right one (--depth-scale), or write it to scale.txt in the folder above"
+            f"write the right one to {path.parent.parent / 'scale.txt'}, or pass --depth-scale to "
+            "`deepbasis complete`"
         )
     depth = _to_metres(raw, 1.0 if scale is None else scale, path)
     check_metres(depth[depth > 0], path)
@@ -252,6 +253,8 @@ def _open_without_limit(file: IO[bytes] | io.BytesIO) -> Image.Image:
         limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
         try:
             return Image.open(file, formats=PICTURES)
+        except UnidentifiedImageError:
+            raise ValueError(f"it is not one of {', '.join(PICTURES)}") from None
         finally:
             Image.MAX_IMAGE_PIXELS = limit
 

@@ -61,7 +61,12 @@ def calibrate(job: Job, network: Network, frames: Frames) -> dict[str, object]:
     learn.reset_calibration(layer)
     groups = learn.sample_pixels(draw, network, frames, "independent")
     found = learn.calibrate_paper(layer, groups[0])
-    found["independent"] = learn.calibrate(layer.error_model("independent"), groups)
+    found["independent"] = learn.calibrate(
+        layer.error_model("independent"),
+        groups,
+        learn.own_points(draw, network, frames, "independent"),
+    )
     found |= learn.learn_kernel(draw, network, frames)
     groups = learn.sample_pixels(draw, network, frames, "correlated")
-    return found | {"correlated": learn.calibrate(layer.error_model("correlated"), groups)}
+    own = learn.own_points(draw, network, frames, "correlated")
+    return found | {"correlated": learn.calibrate(layer.error_model("correlated"), groups, own)}

@@ -196,8 +196,10 @@ class Complete:
             )
         if self.rescale and self.calibration is not None:
             raise ValueError("--rescale calibrates each frame by itself: leave out --calibration")
-        if self.poses is not None and not (self.sequence and self.intrinsics is not None):
-            raise ValueError("--poses are those of a sequence: pass --sequence and --intrinsics")
+        if self.poses is not None and not self.sequence:
+            raise ValueError("--poses are those of a sequence: pass --sequence")
+        if self.poses is not None and self.intrinsics is None:
+            raise ValueError("--poses are of no use without the camera: pass --intrinsics")
         if self.sequence and self.checks:
             raise ValueError("points are held out of single images: leave out --sequence")
         if not self.tolerance >= 0:

@@ -32,6 +32,8 @@ R = TypeVar("R")
 
 # Frames that wait to be computed, or to be written, so that memory stays bounded.
 WAITING = 2
+# Frames whose names are printed in one line.
+NAMED = 10
 
 
 class Failed(NamedTuple):
@@ -109,6 +111,10 @@ def report_checks(
         joined = Check.join(checks)
         found = [(summaries[one.frame.name] or {})["check"]["verdict"] for one in done]
         settings.say(f"all {len(checks)} frames: {state_together(found, joined.statement)}")
+        checked = zip(done, found, strict=True)
+        if wrong := [one.frame.name for one, verdict in checked if verdict == "contradicted"]:
+            more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
+            settings.say(f"contradicted: {', '.join(wrong[:NAMED])}{more}")
     if settings.save_calibration is not None:
         table = Check.join(checks).table()
         table.save(settings.save_calibration)
@@ -122,7 +128,7 @@ def state_together(verdicts: list[str], statement: str) -> str:
     """What holds for the error bars of all frames does not hide what holds for some of them."""
     if not (wrong := verdicts.count("contradicted")):
         return statement
-    return f"{wrong} contradicted, see above; the error bars of all together are {statement}"
+    return f"{wrong} contradicted; the error bars of all together are {statement}"
 
 
 def complete_with_bar(
@@ -284,8 +290,8 @@ def tell(one: Planned, summary: dict[str, Any], settings: Complete) -> None:
     said = [f"{summary['points']} points used{dropped}"]
     said.append(f"median std {summary['median_std']:.3g} m")
     if wrong := summary["outliers"]:
-        left_out = " left out" if summary["left_out"] else ""
-        said.append(f"{wrong} wrong point{'s' * (wrong > 1)}{left_out}")
+        left_out = " left out as wrong" if summary["left_out"] else " may be wrong"
+        said.append(f"{wrong} point{'s' * (wrong > 1)}{left_out}")
     if truth := summary["ground_truth"]:
         said.append(
             f"MAE {truth['mae']:.3f} m, coverage of the 90% interval {truth['coverage90']:.1%}"
