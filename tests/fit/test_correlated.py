@@ -152,6 +152,8 @@ def test_kernel_agrees_with_gpytorch(generator, smoothness, rough):
     # Gpytorch's squared distance is a difference of squares, so that 0 may come out as sqrt(eps).
     apart = ~torch.eye(len(got), dtype=torch.bool)
     torch.testing.assert_close(got[apart], want[apart], rtol=1e-10, atol=1e-12)
+    trained = kernel.correlation(scaled.clone().requires_grad_(), scaled)
+    torch.testing.assert_close(trained.detach(), got, rtol=1e-12, atol=1e-14)
 
 
 def test_few_neighbours_come_close_to_all(generator):
