@@ -61,8 +61,9 @@ def show_points(
     title = f"{len(rows)} points"
     if wrong is not None and len(wrong):
         u, v = wrong.cpu().unbind(1)
-        ax.scatter(u, v, s=40, facecolors="none", edgecolors="red", linewidths=1)
-        title += f", {len(wrong)} wrong (red)"
+        size, line = (40, 1.0) if len(rows) < MANY else (8, 0.5)
+        ax.scatter(u, v, s=size, facecolors="none", edgecolors="red", linewidths=line)
+        title += f", {len(wrong)} taken for wrong (red)"
     ax.set(title=title, xticks=[], yticks=[])
     return ax
 

@@ -164,7 +164,7 @@ def test_integers_without_a_scale_are_refused_with_the_likely_readings(tmp_path)
     with refused(
         r"d\.png holds integers, and the file does not say their unit: read as millimetres "
         r"\(scale 1000\) its depths run from 0\.4 to 9\.8 m, with KITTI's 256 from 1\.56 to "
-        r"38\.3 m; write the right one to .*scale\.txt, or pass --depth-scale"
+        r"38\.3 m; write the right one to a file scale\.txt in the folder above, or pass"
     ):
         formats.read_depth(tmp_path / "d.png", None)
     np.save(tmp_path / "zero.npy", np.zeros((2, 2), np.int64))

@@ -28,9 +28,8 @@ from waiting import wait_for
 
 SLOW = pytest.mark.slow
 # All methods on the basis network. How ensembles are trained is tested with a smaller one.
-FAST = {("bdbf", "rgbd")}
 EVERY = [
-    pytest.param(method, given, marks=() if (method, given) in FAST else SLOW)
+    pytest.param(method, given, marks=SLOW)
     for method in METHODS
     for given in ("rgb", "rgbd")
     if METHODS[method].network == "basis" and (given == "rgb" or METHODS[method].passes == 1)

@@ -46,6 +46,11 @@ DEPTHS = (".png", ".tif", ".tiff", ".npy", ".npz", ".pfm")
 # Files that claim this many bytes of pixels for each of theirs are damaged: deflate unpacks a byte
 # to at most 1032, JPEG to about 1400.
 MOST_UNPACKED = 4096
+# What to do about depths of an unknown unit.
+TELL_SCALE = (
+    "write the right one to a file scale.txt in the folder above, or pass it to `deepbasis "
+    "complete` as --depth-scale"
+)
 # Held while Pillow's own limit, which is a global variable, is not in force.
 _OPENING = threading.Lock()
 
@@ -70,8 +75,7 @@ def read_depth(path: Path, scale: float | None = None) -> Float[np.ndarray, "h w
     if np.issubdtype(raw.dtype, np.integer) and scale is None:
         raise MissingOption(
             f"{path} holds integers, and the file does not say their unit: {_readings(raw)}; "
-            f"write the right one to {path.parent.parent / 'scale.txt'}, or pass --depth-scale to "
-            "`deepbasis complete`"
+            + TELL_SCALE
         )
     depth = _to_metres(raw, 1.0 if scale is None else scale, path)
     check_metres(depth[depth > 0], path)

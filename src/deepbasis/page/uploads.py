@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from deepbasis.data.formats import TELL_SCALE
+
 # Longest name of a file that is kept.
 LONGEST_NAME = 80
 # Files of a sequence, and what they can be.
@@ -15,7 +17,7 @@ MOST_FILES = 1000
 ROLES = ("frames", "points", "truth", "camera")
 # What readers say of options of the command line, in the words of the page.
 WORDS = {
-    "pass the right one (--depth-scale)": "set the depth scale beside the list of points",
+    TELL_SCALE: "set the depth scale beside the list of points",
     "pass --intrinsics": "drop its camera file first, or type fx, fy, cx and cy",
     "--depth-scale": "the depth scale",
 }

@@ -123,7 +123,7 @@ def draw(loaded: Loaded, answer: Completion) -> "Figure":
     aspect = min(max(depth.shape[1] / depth.shape[0], 0.5), 5.0)
     rows, columns = (panels, 1) if aspect > WIDE else (1, panels)
     width = 9.0 if rows > 1 else 3 * aspect + 1
-    height = 9.0 / aspect + 0.6 if rows > 1 else 3.0
+    height = 8.2 / aspect + 0.35 if rows > 1 else 3.0
     figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
     axes = figure.subplots(rows, columns).flat
     wrong = torch.tensor([(one.u, one.v) for one in answer.outliers]).view(-1, 2)
