@@ -3,6 +3,7 @@
 
 import ast
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -288,3 +289,17 @@ def test_workflows_use_targets_that_exist():
     workflows = [path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml")]
     called = {name for text in workflows for name in re.findall(r"\bmake ([a-z-]+)", text)}
     assert {"lint", "test", "test-all", "docs"} <= called <= targets
+
+
+def test_tables_of_the_cards_are_those_of_the_results(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    script = runpy.run_path("benchmarks/cards.py")
+    tables = [
+        (card, found)
+        for pattern in script["CARDS"]
+        for card in ROOT.glob(pattern)
+        for found in script["TABLE"].finditer(card.read_text())
+    ]
+    assert len(tables) >= 6
+    for card, found in tables:
+        assert found["rows"] == script["rows"](found["commands"]), card.name
