@@ -10,7 +10,7 @@ demo: $(STAMP)  ## complete the built-in example and write demo.png
 	$(BIN)/deepbasis demo
 
 # Each worker takes neighbours, which share what is made once for a file, and then what is left.
-# Compiled files are kept: without them, collection takes twice as long.
+# Compiled files are kept for the next run.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q -n 2 --dist worksteal
 
 test: $(STAMP)  ## the tests that take seconds

@@ -63,7 +63,7 @@ def show_points(
         u, v = wrong.cpu().unbind(1)
         size, line = (40, 1.0) if len(rows) < MANY else (8, 0.5)
         ax.scatter(u, v, s=size, facecolors="none", edgecolors="red", linewidths=line)
-        title += f", {len(wrong)} taken for wrong (red)"
+        title += f", {len(wrong)} flagged as wrong (red)"
     ax.set(title=title, xticks=[], yticks=[])
     return ax
 

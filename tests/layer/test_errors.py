@@ -306,7 +306,7 @@ def test_noisy_points_are_calibrated_as_fewer_points(errors):
     seen = observe(layer, bases, sparse)
     nugget = float(layer.correlated.nugget) if errors == "correlated" else 1.0
     correlated_var = 1.0 if errors == "correlated" else 0.0
-    for sigma in (0.0, 0.3, 2.0):  # in units of the variance of all errors that weights refer to
+    for sigma in (0.0, 0.3, 2.0):  # relative to the noise of weight 1
         noise_var = nugget * (1 + sigma**2)
         weight = torch.full_like(seen.weight, nugget / noise_var)
         weight[:, 4:] = 0

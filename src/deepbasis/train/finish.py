@@ -61,11 +61,8 @@ def calibrate(job: Job, network: Network, frames: Frames) -> dict[str, object]:
     learn.reset_calibration(layer)
     groups = learn.sample_pixels(draw, network, frames, "independent")
     found = learn.calibrate_paper(layer, groups[0])
-    found["independent"] = learn.calibrate(
-        layer.error_model("independent"),
-        groups,
-        learn.own_points(draw, network, frames, "independent"),
-    )
+    own = learn.own_points(draw, network, frames, "independent")
+    found["independent"] = learn.calibrate(layer.error_model("independent"), groups, own)
     found |= learn.learn_kernel(draw, network, frames)
     groups = learn.sample_pixels(draw, network, frames, "correlated")
     own = learn.own_points(draw, network, frames, "correlated")
