@@ -119,7 +119,7 @@ def test_a_pixel_reaches_half_way_to_the_next_one():
     points = Points.from_rows(rows)
     assert torch.stack(points.pixel, 1).tolist() == [[0, 0], [1, 2], [1, 2], [0, 0]]
     inside = points.inside((2, 3))
-    assert inside.dropped == {"behind another point on its pixel": 2}
+    assert inside.dropped == {"on the pixel of a nearer or equal point": 2}
     np.testing.assert_allclose(inside.rows, rows[[3, 1]])
     for outside in ([-0.51, 0, 1], [2.5, 0, 1], [0, -0.51, 1], [0, 1.5, 1]):
         left = Points.from_rows(np.array([[1.0, 1, 1], outside])).inside((2, 3))
@@ -136,7 +136,7 @@ def test_what_is_left_out_is_counted_by_reason():
     np.testing.assert_allclose(points.rows, [[0, 0, 1], [1, 1, 4]])
     assert points.dropped == {
         "without a measurement": 3, "outside the image": 1,
-        "beyond the largest depth, 5 m": 1, "behind another point on its pixel": 1,
+        "beyond the largest depth, 5 m": 1, "on the pixel of a nearer or equal point": 1,
     }  # fmt: skip
 
 

@@ -131,7 +131,7 @@ def test_every_form_of_the_same_points_gives_the_same_bits(model, image, rows):
         np.testing.assert_array_equal(out.std, expected.std, name)
         np.testing.assert_array_equal(out.points, expected.points, name)
         wrong = {"without a measurement": 3, "outside the image": 3}
-        wrong["behind another point on its pixel"] = 1
+        wrong["on the pixel of a nearer or equal point"] = 1
         assert out.dropped == (wrong if name == "with others" else {})
 
 

@@ -179,7 +179,7 @@ class Points:
         counts = {
             "behind the camera": behind,
             "outside the camera's view": len(rows) - len(seen),
-            "behind another point on its pixel": len(seen) - len(points),
+            "on the pixel of a nearer or equal point": len(seen) - len(points),
         }
         return replace(points, dropped={why: count for why, count in counts.items() if count})
 
@@ -279,7 +279,7 @@ class Points:
         tests: dict[str, Callable[[Rows], Bool[np.ndarray, " n"]]] = {
             "outside the image": lambda rows: _inside(rows, size),
             f"beyond the largest depth, {max_depth:g} m": lambda rows: rows[:, 2] <= max_depth,
-            "behind another point on its pixel": lambda rows: _nearest(rows, size),
+            "on the pixel of a nearer or equal point": lambda rows: _nearest(rows, size),
         }
         points, dropped = self, dict(self.dropped)
         for reason, test in tests.items():

@@ -16,7 +16,7 @@ from deepbasis.conformal import ConformalTable
 from deepbasis.fit import Posterior
 from deepbasis.joint import Joint, Pixel, Quantity, Size
 from deepbasis.layer import Fitted, Prediction
-from deepbasis.layer.judge import Judge
+from deepbasis.layer.judge import WRONG, Judge
 from deepbasis.points import Points, distance_to_points
 from deepbasis.shapes import Bool, Float, Int
 
@@ -318,7 +318,7 @@ class Completion:
             return []
         judged = self.judged
         chance = judged(self.fitted.observed) if isinstance(judged, Judge) else judged
-        wrong = chance.cpu() > 0.5
+        wrong = chance.cpu() > WRONG
         if not wrong.any():
             return []
         rows = torch.from_numpy(self.points)[wrong]

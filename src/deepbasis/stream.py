@@ -40,6 +40,7 @@ from deepbasis.fit import sampling
 from deepbasis.fit.correlated import bound, combine
 from deepbasis.layer import BasisFit, Errors, Fitted, Observed, Pyramid
 from deepbasis.layer.errors import CorrelatedFit
+from deepbasis.layer.judge import WRONG
 from deepbasis.layer.learned_prior import LearnedPrior
 from deepbasis.points import (
     Points,
@@ -206,7 +207,7 @@ class Stream:
         place = self._check(size, pose)
         own = to_points(points, size).inside(size, self.limit)
         if self.robust and len(own):
-            right = self.layer.judge(scene.observe(own, errors=self.errors)).cpu() <= 0.5
+            right = self.layer.judge(scene.observe(own, errors=self.errors)).cpu() <= WRONG
             own = own.where(right)
             if left_out := int((~right).sum()):
                 own = replace(own, dropped=own.dropped | {"left out as wrong": left_out})

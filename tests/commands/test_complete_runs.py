@@ -325,12 +325,17 @@ def test_json_is_one_line_a_frame_also_for_frames_done_earlier(complete):
         assert err.startswith("deepbasis: b failed")
 
 
+def test_a_warning_of_many_frames_is_printed_once(complete):
+    code, out, err = complete("--quiet", sparse="")
+    first, again = err.splitlines()
+    assert (code, out) == (0, "")
+    assert first.startswith("warning: a: there are no points")
+    assert again == first.replace("a:", "the same for 2 more frames:", 1).replace("  ", " ")
+
+
 @pytest.mark.slow
 def test_quiet_prints_nothing_but_warnings(complete):
     assert complete("--quiet --check") == (0, "", "")
-    code, out, err = complete("--quiet", sparse="")
-    assert (code, out) == (0, "")
-    assert err.count("there are no points") == 3
 
 
 def test_the_line_of_a_frame_shows_the_median_std_in_metres(complete):

@@ -24,6 +24,7 @@ from deepbasis.data.sources import subsample
 from deepbasis.data.training import TrainingSet
 from deepbasis.data.with_points import WithPoints
 from deepbasis.layer import BasisFit, CalibrationRow, ErrorModel, Errors, Observed
+from deepbasis.layer.judge import WRONG
 from deepbasis.nets import Network
 from deepbasis.points import Points
 from deepbasis.shapes import Float
@@ -43,8 +44,6 @@ KERNEL_PIXELS = 500
 KERNEL_START = fit.Kernel(length=0.1, colour=0.15, nugget=0.0003, rough=0.03)
 # With fewer pixels than these no error distribution is learned.
 FEWEST_PIXELS = 200
-# Probability from which a point is left out as wrong.
-WRONG = 0.5
 # Smallest factor on a variance, for a fit without errors.
 LEAST_FACTOR = 1e-4
 

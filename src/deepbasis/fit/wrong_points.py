@@ -36,6 +36,8 @@ from deepbasis.shapes import Bool, Float, Int
 
 Array = npt.NDArray[Any]
 
+# Points of a larger probability of being wrong are left out.
+WRONG = 0.5
 # Rounds of least absolute residuals, of EM for the bases, and of EM for the neighbours.
 LEAST_ABSOLUTE, BASES_EM, EM = 4, 5, 10
 # The neighbours are asked this many times, the second time without what was found at first.
@@ -115,7 +117,7 @@ def probability_wrong(
     if len(wrong) < FEWEST:
         return wrong
     bases, around = fit_bases(points, prior, scatter), Others(points.x[:, :2], NEIGHBOURS)
-    suspect = find_suspects(around.near[:, :CLUSTER], bases.residual, bases.wrong > 0.5)
+    suspect = find_suspects(around.near[:, :CLUSTER], bases.residual, bases.wrong > WRONG)
     whitened = None
     for _ in range(PASSES):
         if not suspect.any():
@@ -123,8 +125,8 @@ def probability_wrong(
         near = around.of(~suspect)
         whitened = whiten(kernel, points, bases, near, whitened)
         wrong = judge(points, bases, whitened)
-        suspect = find_suspects(around.near[:, :CLUSTER], bases.residual, wrong > 0.5)
-    return torch.where(suspect, wrong, wrong.clamp(max=0.5))
+        suspect = find_suspects(around.near[:, :CLUSTER], bases.residual, wrong > WRONG)
+    return torch.where(suspect, wrong, wrong.clamp(max=WRONG))
 
 
 def fit_bases(points: Places, prior: Prior, scatter: float) -> OnBases:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from deepbasis.fit import Kernel, Prior
 from deepbasis.fit.hidden import find_hidden
+from deepbasis.fit.wrong_points import WRONG as WRONG
 from deepbasis.fit.wrong_points import Places, probability_wrong
 from deepbasis.layer.errors import Fitted, Observed
 from deepbasis.shapes import Bool, Float

@@ -131,7 +131,6 @@ def draw(loaded: Loaded, answer: Completion) -> "Figure":
     if loaded.ground_truth is not None:
         true = torch.from_numpy(loaded.ground_truth)
         error = torch.where(true > 0, (depth - true).abs(), torch.nan)
-        largest = (0.0, float(error.nanquantile(0.98)))
         show_map(axes[3], error, "error (m)", ERROR_COLOURS, largest)
     show_map(axes[1], depth, "depth (m)", DEPTH_COLOURS, bounds)
     show_map(axes[2], std, "std (m)", ERROR_COLOURS, largest)

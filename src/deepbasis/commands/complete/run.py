@@ -3,7 +3,7 @@
 
 import json
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
@@ -74,11 +74,12 @@ def run(settings: Complete) -> None:
     if settings.sequence and left:
         left, summaries = planned, dict.fromkeys(summaries)  # each frame needs those before it
     failed: list[Failed] = []
+    warned: Counter[str] = Counter()
     if len(left) < len(planned):
         settings.say(f"{len(planned) - len(left)} of {len(planned)} frames are done already")
     for one in planned:
         if settings.json and (found := summaries[one.frame.name]) is not None:
-            tell(one, found, settings)
+            tell(one, found, settings, warned)
     with open_sinks(settings) as sinks:
         for one in planned:
             if sinks and summaries[one.frame.name] is not None:
@@ -92,9 +93,13 @@ def run(settings: Complete) -> None:
                         raise ValueError(result.reason)
                 else:
                     summaries[one.frame.name] = result
-                    tell(one, result, settings)
+                    tell(one, result, settings, warned)
                     sinks.add(one)
     done = [one for one in planned if summaries[one.frame.name] is not None]
+    for warning, frames_of_it in warned.items():
+        if frames_of_it > 1:
+            also = f"the same for {frames_of_it - 1} more frames: {warning}"
+            print(f"warning: {also}", file=sys.stderr)
     report_checks(done, summaries, settings)
     if left and len(failed) < len(planned):
         settings.say(f"depth, std and summaries are in {settings.out}")
@@ -280,8 +285,8 @@ def make_bar(frames: int, settings: Complete) -> Progress:
     return bar
 
 
-def tell(one: Planned, summary: dict[str, Any], settings: Complete) -> None:
-    """Print what was found in a frame; warnings go to the error stream."""
+def tell(one: Planned, summary: dict[str, Any], settings: Complete, warned: Counter[str]) -> None:
+    """Print what was found in a frame; warnings go to the error stream, each text once."""
     if settings.json:
         print(json.dumps({"name": one.frame.name} | summary), flush=True)
         return
@@ -300,7 +305,9 @@ def tell(one: Planned, summary: dict[str, Any], settings: Complete) -> None:
     if summary["check"]:
         settings.say(f"{name}: {summary['check']['statement']}")
     for warning in summary["warnings"]:
-        print(f"warning: {name}: {warning}", file=sys.stderr)
+        warned[warning] += 1
+        if warned[warning] == 1:
+            print(f"warning: {name}: {warning}", file=sys.stderr)
 
 
 def report_failures(failed: list[Failed], total: int, settings: Complete) -> None:
