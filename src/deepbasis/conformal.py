@@ -177,7 +177,7 @@ class ConformalTable:
         try:
             found = json.loads(read_text(Path(path)))
             if found["format"] != FORMAT or found["levels"] != LEVELS.tolist():
-                raise ValueError("its format is another one")
+                raise ValueError("its format is not supported")
             factors = np.array([[_from_json(x) for x in row] for row in found["factors"]])
             distances = tuple(map(_from_json, found["distances"]))
             _check(distances, factors)

@@ -146,8 +146,8 @@ def _suspects(scene: Scene, rows: Rows) -> Bool[np.ndarray, " n"]:
 
 
 ELSEWHERE = (
-    "the points fit the image no better than if they were moved or mirrored: they may be of "
-    "another image or camera, or the model does not know such scenes"
+    "the points fit the image no better than if they were moved or mirrored: they may belong "
+    "to another image or camera, or the scene is unfamiliar to the model"
 )
 
 

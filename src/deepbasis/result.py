@@ -346,7 +346,7 @@ def _doubt_size(size: tuple[int, ...]) -> list[str]:
         return []
     return [
         f"the image is {size[0]} x {size[1]} pixels (height x width); below {SMALLEST_IMAGE} x "
-        f"{SMALLEST_IMAGE} the network tells little, and depth relies on the points alone"
+        f"{SMALLEST_IMAGE} the network helps little, and depth relies on the points alone"
     ]
 
 

@@ -29,7 +29,7 @@ def in_memory(what: str) -> Iterator[None]:
         # On the CPU, PyTorch has no class for this.
         if isinstance(error, RuntimeError) and not _is_about_memory(error):
             raise
-        raise ValueError(f"{what} needs more memory than there is") from error
+        raise ValueError(f"{what} needs more memory than is available") from error
 
 
 def _is_about_memory(error: RuntimeError) -> bool:
@@ -42,7 +42,7 @@ def reading(path: Path, kind: str) -> Iterator[None]:
     try:
         yield
     except MemoryError as error:
-        raise ValueError(f"{path} needs more memory than there is") from error
+        raise ValueError(f"{path} needs more memory than is available") from error
     except (FileNotFoundError, MissingOption):
         raise
     except Exception as error:
@@ -56,7 +56,7 @@ def reading(path: Path, kind: str) -> Iterator[None]:
         if reason.startswith(str(path)):
             raise ValueError(reason) from error
         if not isinstance(error, ValueError | OSError):
-            reason = f"it is damaged or of another kind ({reason})"
+            reason = f"it is damaged or has another format ({reason})"
         raise ValueError(f"{path} cannot be read as {kind}: {reason}") from error
 
 

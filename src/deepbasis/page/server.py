@@ -122,7 +122,7 @@ class Desk:
         """Serve one page until it leaves."""
         await socket.accept()
         if self.pages >= self.max_pages:
-            said = f"{self.pages} pages are open, as many as this server takes; close one of them"
+            said = f"{self.pages} pages are open, the maximum of this server; close one of them"
             await socket.send_bytes(pack({"event": "full", "error": said}))
             await socket.close(BUSY)
             return

@@ -108,7 +108,7 @@ def run(job: Job, record: Record) -> tuple[DepthNetwork, State]:
                 if asked:
                     job.fabric.barrier()  # nobody leaves before all is saved
                     raise Stopped(
-                        f"stopped at step {state.step} of {job.steps}; all is saved in "
+                        f"stopped at step {state.step} of {job.steps}; the state is saved in "
                         f"{job.checkpoint}, continue with --resume"
                         if job.fabric.is_global_zero
                         else "",
