@@ -16,7 +16,7 @@ MODELS = "deepbasis_models"
 
 
 class Pretrained(NamedTuple):
-    """A model in one line; its card, `NAME.md` beside its file, tells the rest."""
+    """A model in one line; its card, `NAME.md` beside its file, has the details."""
 
     name: str
     purpose: str

@@ -71,7 +71,7 @@ def _limit_unpacking() -> None:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """`reading` that says of what we find ourselves only where it is."""
+    """`reading`; errors that we raise ourselves only get the path in front."""
     with reading(path, "a bag"):
         try:
             yield

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guards of all readers: damaged or huge files end in one sentence, before memory is taken."""
+"""Guards of all readers: damaged or huge files raise a clear error before memory is allocated."""
 
 import math
 import os
@@ -17,7 +17,7 @@ LONGEST_REASON, LONGEST_OWN = 200, 600
 
 
 class MissingOption(ValueError):
-    """What a file means is not known, and an option of the command says it for all files."""
+    """The meaning of a file is unknown, and an option of the command sets it for all files."""
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def _is_about_memory(error: RuntimeError) -> bool:
 
 @contextmanager
 def reading(path: Path, kind: str) -> Iterator[None]:
-    """Turn whatever a damaged file makes a library raise into a ValueError of one sentence."""
+    """Turn any exception that a damaged file causes in a library into a one-sentence ValueError."""
     try:
         yield
     except MemoryError as error:

@@ -92,7 +92,7 @@ class Line:
         """How many of them replace what is being computed."""
 
     async def put(self, message: bytes) -> None:
-        """Add a message; one that is none is answered in its turn."""
+        """Add a message; an invalid one is answered in its turn."""
         with suppress(ValueError):
             request = unpack(message)
             self.newer += request.header.get("do") in REPLACING
@@ -188,7 +188,7 @@ def make_app(workshop: Workshop, access: Access, max_pages: int) -> ASGIApp:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that is bound, so that a port in use is told before anything is loaded."""
+    """A bound socket, so that a port in use is reported before anything is loaded."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         bound = socket.socket(family, socket.SOCK_STREAM)

@@ -102,7 +102,7 @@ class TrainConfig:
     """Resume the training in --out from its checkpoint."""
 
     def check(self) -> None:
-        """Refuse what cannot work. (Not on creation: the command line would frame the sentence.)"""
+        """Refuse invalid settings. (Not on creation: tyro would draw a box around the message.)"""
         for name in ("batch", "accumulate", "devices", "nodes", "epochs", "downscale"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} {getattr(self, name)} must be at least 1")

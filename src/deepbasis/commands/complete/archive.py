@@ -90,7 +90,7 @@ class Task:
 
 @dataclass
 class GroupReport:
-    """What is known of a group; sums, so that those of all groups can be added."""
+    """Report of a group; it consists of sums, so that those of all groups can be added."""
 
     number: int
     frames: int
@@ -176,7 +176,7 @@ class Group:
         self.planned = plan(frames, settings, find_model(settings.chosen_model))
 
     def localise(self, frame: Frame) -> Frame:
-        """The frame with copies of files that lie elsewhere; if one cannot be had, that is said."""
+        """The frame with local copies of remote files; a file that cannot be copied is reported."""
         if frame.recording is not None:
             return frame
         try:
