@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Split conformal intervals: coverage with a guarantee, whatever the distribution of the errors.
+"""Split conformal intervals: coverage with a guarantee, for any distribution of the errors.
 
 A score is the absolute error of log depth at a point that the fit did not use, divided by the
 predicted half width of the 68.27 % interval there. If a new score is exchangeable with n known

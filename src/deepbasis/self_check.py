@@ -148,7 +148,7 @@ class Check:
 
     @property
     def miscovered(self) -> list[float]:
-        """By how much coverage is too high or too low, at the levels where that is no chance."""
+        """By how much coverage is too high or too low, at the levels where that is significant."""
         found = zip(LEVELS, self.coverage, strict=True)
         off = [(one.share - level, one.low <= level <= one.high) for level, one in found]
         return [excess for excess, chance in off if abs(excess) > SLACK and not chance]

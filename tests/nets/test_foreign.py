@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks of others as bases: a small model of transformers, a module, a function."""
+"""Third-party networks as bases: a small model of transformers, a module, a function."""
 
 import json
 import math

@@ -43,7 +43,7 @@ class DepthNetwork(nn.Module, ABC):
 
     @abstractmethod
     def loss(self, item: Any, *, mixed_precision: bool = False) -> Float[Tensor, "b"]:
-        """Loss of each image of a batch; images count the same whatever they measured."""
+        """Loss of each image of a batch; all images have equal weight."""
 
     @abstractmethod
     def predict_in_training(self, item: Any) -> Float[Tensor, "b 1 h w"]:
