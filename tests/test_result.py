@@ -326,7 +326,7 @@ def test_too_little_memory_is_one_sentence():
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout == (
         "the network on an image of 3000 x 4000 pixels (height x width) needs more memory than "
-        "there is\n"
+        "is available\n"
     )
 
 
@@ -405,7 +405,7 @@ def test_models_are_found_by_name_by_file_and_by_folder(monkeypatch, tmp_path):
     make_model().save(tmp_path / "model.safetensors")
     for name in ("indoor", tmp_path / "indoor.safetensors", tmp_path):
         assert load(name).architecture == Architecture()
-    with pytest.raises(ValueError, match=r"no model 'indor'; .* mean 'indoor'\? Pretrained are"):
+    with pytest.raises(ValueError, match=r"no model 'indor'; .* mean 'indoor'\? The pretrained"):
         load("indor")
 
 
@@ -441,7 +441,7 @@ def test_a_small_image_and_points_outside_are_doubted(image, rows):
     model = make_model()
     for small in (image[:63], image[:, :63]):
         warning = model.complete(small).warnings[0]
-        assert "below 64 x 64 the network tells little" in warning
+        assert "below 64 x 64 the network helps little" in warning
     wrong = np.concatenate([rows[:72], rows[:8] + np.array([100, 0, 0])])
     assert not model.complete(image, wrong).warnings  # a tenth, and not more
     said = model.complete(image, np.concatenate([wrong, [[99, 5, 3.0]]])).warnings

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Split conformal intervals: coverage with a guarantee, whatever the distribution of the errors.
+"""Split conformal intervals: coverage with a guarantee, for any distribution of the errors.
 
 A score is the absolute error of log depth at a point that the fit did not use, divided by the
 predicted half width of the 68.27 % interval there. If a new score is exchangeable with n known
@@ -177,7 +177,7 @@ class ConformalTable:
         try:
             found = json.loads(read_text(Path(path)))
             if found["format"] != FORMAT or found["levels"] != LEVELS.tolist():
-                raise ValueError("its format is another one")
+                raise ValueError("its format is not supported")
             factors = np.array([[_from_json(x) for x in row] for row in found["factors"]])
             distances = tuple(map(_from_json, found["distances"]))
             _check(distances, factors)

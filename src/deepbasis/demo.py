@@ -26,7 +26,7 @@ LEVEL = 0.9
 
 @dataclass(frozen=True)
 class Case:
-    """A frame with some points, what was made of it, and how long that took."""
+    """A frame with some points, its completion, and the time that it took."""
 
     sample: Sample
     answer: Completion

@@ -37,7 +37,7 @@ MOST_EMBEDDING = 256
 
 @dataclass(frozen=True)
 class Card:
-    """What a model file tells about its training."""
+    """Information about the training, stored in the model file."""
 
     training: dict[str, Any] = field(default_factory=dict)
     """Settings of the training."""
@@ -48,7 +48,7 @@ class Card:
 
     @classmethod
     def of(cls, header: dict[str, Any]) -> "Card":
-        """What the header of a model file tells.
+        """The card from the header of a model file.
 
         Args:
             header: of the file.
@@ -67,18 +67,18 @@ class Card:
 
 @dataclass(frozen=True)
 class Scene:
-    """One image that the network has seen; fitting points to it takes milliseconds."""
+    """One image after the network has run on it; fitting points to it takes milliseconds."""
 
     network: Network
     """Of the model."""
     image: UInt8[Tensor, "1 3 h w"]
-    """As the network saw it."""
+    """As passed to the network."""
     features: Features
     """Output of the network."""
     pyramid: Pyramid
     """Its bases, at all scales."""
     depth_factor: float = 1.0
-    """What depth without points is multiplied by, for a camera of another field of view."""
+    """Factor on the depth without points, for a camera with another field of view."""
 
     @overload
     def complete(
@@ -167,7 +167,7 @@ class Scene:
             huber: down-weight points whose residual is beyond this many standard deviations;
                 typical value 1.345.
             prior: in place of the model's own.
-            widened: False for a prior that knows the scene, however unfamiliar it is.
+            widened: False for a prior that is valid for this scene even if it is unfamiliar.
 
         Returns:
             The fit, with prediction and posterior.
@@ -203,8 +203,8 @@ class Completer(nn.Module):
 
     Args:
         architecture: of the network.
-        card: what the model file tells about its training.
-        bases: a network of others, in place of ours.
+        card: information about the training.
+        bases: a third-party network, in place of ours.
     """
 
     def __init__(
@@ -345,7 +345,7 @@ class Completer(nn.Module):
         huber: float | None = None,
         max_depth: float | None = None,
     ) -> Iterator[Completion]:
-        """Complete the frames of a sequence, each starting from what the last one knew.
+        """Complete the frames of a sequence, each starting from the estimate of the previous one.
 
         Args:
             frames: images; or pairs of an image and its points; or triples of an image, its points
@@ -358,7 +358,7 @@ class Completer(nn.Module):
             max_depth: as in `complete`.
 
         Yields:
-            The completion of each frame, as soon as it is there.
+            The completion of each frame, as soon as it is available.
 
         Raises:
             ValueError: if a frame cannot be understood, or differs in size from the first.
@@ -374,7 +374,7 @@ class Completer(nn.Module):
             yield stream.add(self.prepare(image, intrinsics), *rest)
 
     def save(self, path: Path, dtype: torch.dtype = torch.float32) -> None:
-        """Write the model to one safetensors file, with all it needs to be loaded again.
+        """Write the model to one safetensors file, with everything that loading it needs.
 
         Args:
             path: of the file.
@@ -386,7 +386,7 @@ class Completer(nn.Module):
 
     @classmethod
     def of(cls, network: Callable[..., Any], prediction: Kind, *, name: str = OWN) -> "Completer":
-        """A model with the bases of a network of others, and a generic prior; see `load`.
+        """A model with the bases of a third-party network, and a generic prior; see `load`.
 
         Args:
             network: a torch module or any function; see `load`.
@@ -407,7 +407,7 @@ class Completer(nn.Module):
 
         Args:
             path: of the file.
-            network: of others that the model was made with, if any.
+            network: third-party network that the model was created from, if any.
 
         Returns:
             The model.
@@ -471,16 +471,16 @@ def load(
 ) -> Completer:
     """Load a model: a pretrained one by name, a file, or the folder of a training.
 
-    Also a depth network of others, with a generic prior: `hf:` and the name or the folder of a
+    Also a third-party depth network, with a generic prior: `hf:` and the name or the folder of a
     model of transformers, a torch module, or any function. It takes images [b, 3, h, w] in 0..1 and
     returns depth [b, 1, h, w], or depth and features [b, c, h, w].
 
     Args:
         name: of the model, or the network itself.
         network: that a model file of `adapt` needs again, if it was a module or a function.
-        prediction: of a network of others: "metric" if it is depth in metres, "depth" if its scale
-            is not known, "disparity" if it is inverse depth of unknown scale. Models of
-            transformers tell it themselves.
+        prediction: of a third-party network: "metric" if it is depth in metres, "depth" if its
+            scale is not known, "disparity" if it is inverse depth of unknown scale. For models of
+            transformers it is known from their type.
 
     Returns:
         The model, in evaluation mode.
@@ -505,7 +505,7 @@ def load(
 def find_bases(
     architecture: Architecture, network: Callable[..., Any] | None, path: Path
 ) -> ForeignBases | None:
-    """The network of others that a model file was made with; None for one of ours."""
+    """The third-party network that a model file was created from; None for one of ours."""
     name = architecture.encoder
     if not (name.startswith(HUB) or name == OWN):
         return None
@@ -531,7 +531,7 @@ def find_model(name: Path | str) -> Path:
 def migrate_format_2(
     tensors: dict[str, Tensor], header: dict[str, Any]
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """A model file of version 0.1, whose fit was kept in packed tensors, in the names of today."""
+    """A model file of version 0.1, whose fit was stored in packed tensors, with current names."""
     before = header["architecture"]
     if before["method"] != "bdbf" or before["depth_input"]:
         raise ValueError("it is a model of the paper's experiments, which cannot be migrated")

@@ -295,12 +295,12 @@ class Points:
     def with_noise(self, usual: float) -> "Points":
         """The same points with weights from their sigma.
 
-        A sigma adds to what no fit explains at any point, however well measured: a variance v of
-        log depth, which training found. So the variance of a point is v + sigma^2, and its
-        precision, relative to a perfect point's, is v / (v + sigma^2).
+        Even an exact point deviates from the fit, by a variance v of log depth that was learned in
+        training. With a sigma, the variance of a point is v + sigma^2, and its precision relative
+        to an exact point is v / (v + sigma^2).
 
         Args:
-            usual: v; 0 if it is not known, and then the median point's sigma^2 takes its place.
+            usual: v; if it is not known, 0: the median of sigma^2 is then used instead.
 
         Returns:
             Points whose weights follow from their sigma; the same ones if they have no sigma.
@@ -406,10 +406,10 @@ def remove_occluded(
 ) -> Points:
     """Drop points that a sensor beside the camera sees but the camera does not.
 
-    Such a point is seen through a nearer surface: a point goes if another within `radius` pixels is
-    nearer by more than `margin` of its depth. The radius, unless given, is about half the distance
-    between scan lines: a surface in front has a point that close, while the next line of a road
-    that recedes is farther away. Visible points as close as that to an outline are lost.
+    Such a point appears behind a nearer surface: a point is dropped if another within `radius`
+    pixels is nearer by more than `margin` of its depth. The default radius is about half the
+    distance between scan lines: a surface in front has a point that close, while the next scan line
+    on a receding road is farther away. Visible points this close to an outline are lost.
 
     Args:
         points: of one image.

@@ -16,7 +16,7 @@ MODELS = "deepbasis_models"
 
 
 class Pretrained(NamedTuple):
-    """A model in one line; its card, `NAME.md` beside its file, tells the rest."""
+    """A model in one line; its card, `NAME.md` beside its file, has the details."""
 
     name: str
     purpose: str
@@ -68,8 +68,8 @@ def find_pretrained(name: str) -> Path:
         near = difflib.get_close_matches(name, known, 1, 0.5)
         guess = f"did you mean {near[0]!r}? " if near else ""
         raise ValueError(
-            f"there is no model {name!r}; {guess}Pretrained are {', '.join(known)}; or pass a "
-            "model file or the folder of a training"
+            f"there is no model {name!r}; {guess}The pretrained models are {', '.join(known)}; or "
+            "pass a model file or a training folder"
         )
     if (file := known[name].file) is None:
         raise ModuleNotFoundError(f"the model {known[name].missing}", name=MODELS)

@@ -57,20 +57,20 @@ LEFT, KEPT = 0.5, 0.97
 
 
 class Move(NamedTuple):
-    """A way to move all points, and how it is called."""
+    """A way to move all points, and its name."""
 
     kind: str
     text: str
     apply: Callable[[Place, Place], tuple[Place, Place]]
     gross: bool = True
-    """Whether it moves points far."""
+    """Whether points are moved far."""
 
 
 class Registration(NamedTuple):
     """Whether the points belong to the image as they are."""
 
     points: int
-    """How many it rests on."""
+    """Number of points that the result is based on."""
     contradicted: bool
     cause: str | None = None
     """In words; None if nothing is wrong."""
@@ -139,15 +139,15 @@ def _try_moves(scene: Scene, rows: Rows) -> Registration:
 
 
 def _suspects(scene: Scene, rows: Rows) -> Bool[np.ndarray, " n"]:
-    """Points far from what the bases say, fitted so that a part of wrong points does little."""
+    """Points far from a robust fit of the bases."""
     fitted = scene.fit(Points.from_rows(rows), errors="independent", huber=HUBER)
     size = fitted.leave_one_out().residual.abs().numpy()
     return size > SUSPECT * np.median(size) / NormalDist().inv_cdf(0.75)
 
 
 ELSEWHERE = (
-    "the points fit the image no better than if they were moved or mirrored: they may be of "
-    "another image or camera, or the model does not know such scenes"
+    "the points fit the image no better than if they were moved or mirrored: they may belong "
+    "to another image or camera, or the scene is unfamiliar to the model"
 )
 
 
@@ -222,7 +222,7 @@ def _gain(scene: Scene, rows: Rows, move: Move, own: float) -> float | None:
 
 
 def _changes(rows: Rows, move: Move, size: tuple[int, int]) -> bool:
-    """Whether the points would show that they were moved."""
+    """Whether moving the points changes them enough to be noticed."""
     moved, left = _moved(rows, move, size)
     z = latent.to_latent(torch.from_numpy(rows[:, 2].copy())).numpy()
     tree = cKDTree(rows[:, :2])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Completion: depth at every pixel with its error bar, and what was decided on the way."""
+"""Completion: depth at every pixel with its error bar, and details of the fit."""
 
 import math
 from dataclasses import dataclass, replace
@@ -45,16 +45,16 @@ class Outlier(NamedTuple):
     depth: float
     """As measured, in metres."""
     expected: float
-    """What all other points predict that were not left out, in metres."""
+    """Predicted from all other points that were not left out, in metres."""
     residual: float
     """Log depth measured minus expected: 0.1 is about 10 %."""
     probability: float
-    """That it is wrong."""
+    """Probability that it is wrong."""
 
 
 @dataclass(frozen=True)
 class Completion:
-    """Depth at every pixel with its error bar, and what was decided on the way to it.
+    """Depth at every pixel with its error bar, and details of the fit.
 
     Maps are [height, width], float32. Depth is in metres; the latent is its natural logarithm.
     """
@@ -68,7 +68,7 @@ class Completion:
     dropped: dict[str, int]
     """How many were not used, by reason."""
     warnings: tuple[str, ...] = ()
-    """What looks wrong with the points or the image."""
+    """Problems found with the points or the image."""
     error_distribution: latent.ErrorDistribution = latent.LAPLACE
     """Distribution of the latent around its mean."""
     fitted: Fitted | None = None
@@ -78,9 +78,9 @@ class Completion:
     conformal: ConformalTable | None = None
     """What `std` and `interval` are calibrated by; `latent_var` is as predicted."""
     familiarity: float | None = None
-    """Share of frames like those of training that look as unusual to the network as this image, or
-    more so: about uniform from 0 to 1 for such frames, near 0 for others. None if the model does
-    not know."""
+    """Share of frames like those of training that look at least as unusual to the network as this
+    image: about uniform from 0 to 1 for such frames, near 0 for others. None if the model has not
+    learned it."""
 
     @classmethod
     def of(
@@ -139,7 +139,7 @@ class Completion:
         return (high - low) / 2
 
     def interval(self, level: float) -> tuple[Float[np.ndarray, "h w"], Float[np.ndarray, "h w"]]:
-        """Depths in metres between which a sensor would read with probability `level`.
+        """Depths in metres between which a sensor reading lies with probability `level`.
 
         Args:
             level: the probability, such as 0.9.
@@ -187,8 +187,8 @@ class Completion:
     def sample(self, n: int, seed: int = 0) -> Float[np.ndarray, "n h w"]:
         """Draw n depth maps in metres from the joint posterior of all pixels.
 
-        What a sensor would read at each pixel has the distribution of `interval`, and near pixels
-        deviate together.
+        The values of each pixel, readings of a sensor, have the distribution of `interval`; errors
+        of neighbouring pixels are correlated.
 
         Args:
             n: number of maps.
@@ -303,15 +303,15 @@ class Completion:
 
     @property
     def noise_percent(self) -> float | None:
-        """What the fit leaves unexplained at a point of weight 1, in per cent of depth: with
-        correlated errors, what the point shares with no neighbour. None if it is not known.
+        """Noise of a point of weight 1, in per cent of depth; with correlated errors, only the part
+        that is not correlated with neighbours. None if it is not known.
         """
         noise = 0.0 if self.fitted is None else float(self.fitted.noise_var)
         return 100 * math.sqrt(noise) if noise > 0 else None
 
     @cached_property
     def outliers(self) -> list[Outlier]:
-        """Points that are more likely wrong than right, the worst first; a robust fit leaves them
+        """Points that are more likely wrong than correct, the worst first; a robust fit leaves them
         out. See `fit.wrong_points`.
         """
         if self.fitted is None or self.judged is None:
@@ -346,12 +346,12 @@ def _doubt_size(size: tuple[int, ...]) -> list[str]:
         return []
     return [
         f"the image is {size[0]} x {size[1]} pixels (height x width); below {SMALLEST_IMAGE} x "
-        f"{SMALLEST_IMAGE} the network tells little, and depth relies on the points alone"
+        f"{SMALLEST_IMAGE} the network helps little, and depth relies on the points alone"
     ]
 
 
 def _doubt_scene(familiarity: float | None, points: int) -> list[str]:
-    """A warning if the model does not know such images, and there is little else to go by."""
+    """A warning if such images are unfamiliar to the model, and there are few points."""
     if familiarity is None or familiarity >= UNFAMILIAR or points >= FEW_POINTS:
         return []
     return [

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A check without ground truth: some points are held out and predicted from the others.
 
-Points are held out singly, which tells of pixels near points, and in blocks, which tells of gaps.
+Points are held out singly, which represents pixels near points, and in blocks, for gaps.
 """
 
 import math
@@ -51,7 +51,7 @@ COLUMNS = ("depth", "predicted", "error", "half", "distance", "far", "cell")
 
 
 class Coverage(NamedTuple):
-    """Share of the held-out points inside their intervals, and what it may be of all others."""
+    """Share of the held-out points inside their intervals, with bounds for all other points."""
 
     share: float
     low: float
@@ -148,7 +148,7 @@ class Check:
 
     @property
     def miscovered(self) -> list[float]:
-        """By how much coverage is too high or too low, at the levels where that is no chance."""
+        """By how much coverage is too high or too low, at the levels where that is significant."""
         found = zip(LEVELS, self.coverage, strict=True)
         off = [(one.share - level, one.low <= level <= one.high) for level, one in found]
         return [excess for excess, chance in off if abs(excess) > SLACK and not chance]
@@ -251,7 +251,7 @@ class Check:
 
 
 def bound_share(inside: Bool[np.ndarray, " n"], cell: Int[np.ndarray, " n"]) -> Coverage:
-    """A share with exact bounds, if points of one cell may be alike but cells are independent.
+    """A share with exact bounds, if points of one cell may be correlated but cells are independent.
 
     Clopper and Pearson's bounds for the effective number of points (Korn and Graubard, Survey
     Methodology 24, 1998): the number of independent points whose share varies as much.
@@ -281,7 +281,7 @@ def check(
     huber: float | None = None,
     seed: int = 0,
 ) -> Check:
-    """Hold out points of an answer, predict them from the others, and try to move them.
+    """Hold out points of a completion, predict them from the others, and try to move them.
 
     Args:
         scene: the image.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sequences: each frame starts from what the frames before it knew.
+"""Sequences: each frame starts from the estimate of the frames before it.
 
 The weights w of a frame deviate from the prior N(m0, S0) of a single frame much as those of the
 frame before did. Let mu be the mean of the bases over a frame: mu' (w - m0) is the deviation of its
@@ -80,7 +80,7 @@ KNOWN_SCALE = fit.Gamma(1e6, 1e6)
 
 @runtime_checkable
 class View(Protocol):
-    """An image that the network has seen; see `model.Scene`."""
+    """An image with the output of the network; see `model.Scene`."""
 
     @property
     def image(self) -> UInt8[Tensor, "1 3 h w"]:

@@ -165,8 +165,8 @@ def test_files_that_are_no_manifests_are_told(complete):
     ("words", "sparse", "reason"),
     [
         ("--shard-frames 0", "", "--shard-frames 0 must be at least 1"),
-        ("--workers 2", "", "--workers are those of Ray"),
-        ("--half", "", "--half is for the maps of shards"),
+        ("--workers 2", "", "--workers is for Ray only"),
+        ("--half", "", "--half is for shards only"),
         ("--shard-frames 2 --sequence", "", "--sequence is not possible with --ray"),
         ("--shard-frames 2 --exr", "", "--exr is not possible with"),
         ("--ray local --rerun x.rrd", "", "--rerun is not possible with"),
@@ -304,7 +304,7 @@ def test_what_was_lost_changed_or_damaged_is_made_again(complete):
     code, out, err = complete()
     assert code == 0
     assert "1 of 5 frames were done already" in out
-    assert f"warning: {two} is made again" in err
+    assert f"warning: {two} is written again" in err
     assert contents() == first
     make_frame("e", 77)
     code, out, _ = complete()
@@ -508,7 +508,7 @@ def test_a_frame_that_ends_its_workers_is_set_aside_and_its_neighbours_are_not(
             deaths += 1
             assert not list(Path("out").glob("*.parquet"))
     assert deaths == 1 + archive.MOST_LOST
-    assert report.failed == {"d": "2 workers ended while they completed it (out of memory?)"}
+    assert report.failed == {"d": "2 workers died while completing it (out of memory?)"}
     assert [name for name, row in rows_of().items() if row["error"] is None] == list("abce")
     monkeypatch.setattr(archive, "complete_all", real)
     assert not Workbench(settings).complete(task).failed
@@ -659,5 +659,5 @@ def test_ray_that_cannot_be_joined_is_told(model, frames):
     ]  # fmt: skip
     run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 2
-    assert "deepbasis: --ray 127.0.0.1:1: there is no Ray to join" in run.stderr
+    assert "deepbasis: --ray 127.0.0.1:1: cannot connect to Ray" in run.stderr
     assert "Traceback" not in run.stderr

@@ -160,7 +160,8 @@ def test_depth_beyond_a_convention_is_no_measurement(complete, tmp_path, capsys)
     beyond = exact > 65535 / 5000
     assert 0 < beyond.mean() < 1
     np.testing.assert_array_equal(counts == 0, beyond)
-    assert f"--png tum ends at 13.107 m, so {beyond.sum()} pixels beyond" in capsys.readouterr().err
+    warned = capsys.readouterr().err
+    assert f"--png tum stores at most 13.107 m, so {beyond.sum()} pixels beyond" in warned
 
 
 def test_options_reach_the_model(complete, tmp_path):
@@ -363,7 +364,7 @@ def test_a_bad_image_model_or_folder_is_one_sentence_too(complete, monkeypatch, 
     (tmp_path / "more").mkdir()
     shutil.copy("wall.png", "more/wall.jpg")
     refused = complete("", image="wall.png more")
-    check_refused(refused, "would share the name of their results", capsys)
+    check_refused(refused, "would have the same name", capsys)
     shutil.copy("wall.png", "more/other.png")
     refused = complete("--sparse map.npy", image="more")
     check_refused(refused, "--sparse map.npy is one file for 2 images; pass a folder", capsys)

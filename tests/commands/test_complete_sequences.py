@@ -123,9 +123,9 @@ def test_a_video_is_completed_frame_by_frame(complete, sequence):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("rgb --poses poses.txt", "--poses are those of a sequence: pass --sequence"),
-        ("--sequence rgb --poses poses.txt", "of no use without the camera: pass --intrinsics"),
-        ("--sequence rgb --check", "points are held out of single images: leave out --sequence"),
+        ("rgb --poses poses.txt", "--poses is for sequences only: pass --sequence"),
+        ("--sequence rgb --poses poses.txt", "--poses needs the camera: pass --intrinsics"),
+        ("--sequence rgb --check", "are for single images: leave out --sequence"),
         (
             "--sequence rgb --intrinsics camera.txt --poses camera.txt",
             "camera.txt, line 1, is not a pose; expected `timestamp tx ty tz qx qy qz qw`",

@@ -393,7 +393,7 @@ def test_a_camera_info_of_another_size_is_refused(tmp_path):
     bag.image("/cam", START, wall()[0], "rgb8")
     bag.close()
     bag = Bag(tmp_path / "a.bag", Topics("/cam", info="/half"))
-    with pytest.raises(MissingOption, match="its camera info is of images of"):
+    with pytest.raises(MissingOption, match="its camera info is for images of"):
         bag.read(bag.names[0])
     bag = Bag(tmp_path / "a.bag", Topics("/cam", info="/none"))
     assert bag.read(bag.names[0]).camera is not None

@@ -169,7 +169,7 @@ def ply(count=1, properties="xyz", body="1 2 3\n", element="vertex"):
         (ply().replace("end_header", "end"), "the header has no line 'end_header'"),
         ("", "the header has no line 'end_header'"),
         ("ply\nend_header\n", "like a PLY file|it is damaged"),
-        (ply().replace("element vertex 1", "element vertex"), r"of another kind \(list index"),
+        (ply().replace("element vertex 1", "element vertex"), r"has another format \(list index"),
         (ply(body="4000 0 3000\n"), "exceed 5000 m, which looks like millimetres"),
     ],
 )

@@ -266,7 +266,7 @@ def test_confidence_becomes_sigma(tmp_path):
         low, medium, high = RELATIVE_SIGMA
         expected = [[9.5, 9.5, 1, low], [29.5, 9.5, 2, 2 * medium], [29.5, 29.5, 4, 4 * high]]
         assert points.rows == pytest.approx(np.array(expected))
-    with pytest.raises(ValueError, match="of the same proportions"):
+    with pytest.raises(ValueError, match="with the same aspect ratio"):
         to_points(depth, sigma, (40, 60), "depth.png")
     with pytest.raises(ValueError, match="but 1 x 2 confidences"):
         to_points(depth, sigma[:1], (40, 40), "depth.png")
@@ -338,11 +338,11 @@ def complete(wall, tmp_path, monkeypatch, capsys):
     [
         ("tum --sparse a.csv", "--sparse is for images; tum has its own points"),
         ("tum --poses a.txt --sequence --intrinsics camera.txt", "--poses is for images"),
-        ("tum --image /camera", "--image is a topic of a bag; tum is none"),
-        ("nerf --extrinsics pose.txt", "--extrinsics is of a cloud; nerf needs none"),
+        ("tum --image /camera", "--image is for bags only; tum is not a bag"),
+        ("nerf --extrinsics pose.txt", "--extrinsics is not used with nerf: leave it out"),
         ("nerf --intrinsics camera.txt", "--intrinsics cannot replace the camera of nerf"),
-        ("images --points /velodyne", "--points is a topic of a bag; images is none"),
-        ("images --sparse sparse --confidence a.png", "does not go with --sparse sparse"),
+        ("images --points /velodyne", "--points is for bags only; images is not a bag"),
+        ("images --sparse sparse --confidence a.png", "cannot be combined with --sparse sparse"),
     ],
 )
 def test_options_that_would_be_ignored_are_refused(wall, tmp_path, complete, capsys, words, said):

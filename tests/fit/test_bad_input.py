@@ -67,7 +67,7 @@ def test_odd_tensors_are_refused_or_answered():
         "fit.posterior(phi, z, p, beta=1.0, alpha=nan)": "`alpha` is a precision: pass a",
         "fit.posterior(phi, z, p, beta=ones(3))": "`beta` is [3]; pass one number, or one for each",
         "fit.evidence(phi, z, p, huber=float('inf'))": "`huber` is inf; pass a positive number",
-        "fit.evidence(phi, 1e30 * z, p)": "overflow; no basis and no log depth is beyond 1e+15",
+        "fit.evidence(phi, 1e30 * z, p)": "overflow; bases and log depths must be below 1e+15",
         "fit.evidence(ones(()), ones(()), p)": "`phi` is [], `z` []",
         "fit.ml(phi.long(), z)": "pass floating point tensors",
         "layer(bases[:0], sparse[:0])": "there are 0 images of 4 x 6 pixels",

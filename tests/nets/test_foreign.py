@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks of others as bases: a small model of transformers, a module, a function."""
+"""Third-party networks as bases: a small model of transformers, a module, a function."""
 
 import json
 import math
@@ -211,11 +211,11 @@ def test_refusals(hub, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"size": "large"}, "it is damaged or of another kind"),
+        ({"size": "large"}, "it is damaged or has another format"),
         ({"size": 10**9}, "it asks for images of 1000000000 pixels"),
         ({"image_mean": [0.5]}, "not three numbers"),
         ({"image_std": [1, 0, 1]}, "not three numbers"),
-        ({"ensure_multiple_of": [3]}, "it is damaged or of another kind"),
+        ({"ensure_multiple_of": [3]}, "it is damaged or has another format"),
     ],
 )
 def test_settings_of_another_kind_are_refused(hub, tmp_path, settings, said):

@@ -199,7 +199,7 @@ WRONG = [
     ([["points", "a.csv", 3]], b"abc", "no frames"),
     ([["frames", "a.png", 2_000_001]], b"a" * 2_000_001, "2.0 MB together, more than the limit"),
     ([["frames", "a.png", len(LARGE)]], LARGE, "million pixels, more than the limit"),
-    ([["frames", f"{i}.png", 1] for i in range(1001)], b"a" * 1001, "more than the page takes"),
+    ([["frames", f"{i}.png", 1] for i in range(1001)], b"a" * 1001, "more than the page allows"),
     (
         [["frames", "a.png", len(PNG)], ["points", "a.ply", 4]],
         PNG + b"ply\n",

@@ -281,7 +281,7 @@ def test_a_wrong_file_is_one_sentence(page, folder, do, name, content, said):
 
 WRONG_REQUESTS = [
     ({}, "no text 'do'"),
-    ({"do": "explode"}, "does not know how to do 'explode'"),
+    ({"do": "explode"}, "does not know the action 'explode'"),
     ({"do": "complete", "points": "all"}, "no table 'points'"),
     ({"do": "complete", "points": [[1, 2]]}, "no table 'points'"),
     ({"do": "complete", "points": [[1, 2, 3], [4]]}, "no table 'points'"),

@@ -232,7 +232,7 @@ def test_a_signal_saves_and_says_how_to_resume(number, tmp_path):
     finally:
         process.kill()
     assert process.returncode == 128 + number, said
-    assert "all is saved in" in said
+    assert "the state is saved in" in said
     assert "continue with --resume" in said
     assert "Traceback" not in said
 

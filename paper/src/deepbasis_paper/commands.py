@@ -98,7 +98,7 @@ class Submit:
     """
 
     model: Positional[str | None] = None
-    """Name of a pretrained model, a model file, or the folder of a training."""
+    """Name of a pretrained model, a model file, or a training folder."""
     root: Path | None = None
     """Folder of KITTI depth completion; its depth_selection/ holds the test frames."""
     out: Path = Path("submission.zip")

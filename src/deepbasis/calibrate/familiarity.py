@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learn what a network is used to, and how much less it knows of anything else.
+"""Learn which images are familiar to a network, and how much less accurate it is on others.
 
 Nothing but the frames of training is needed. How far off depth is where a network has not been
 trained is learned from frames that it was not trained on, distorted: seen through other lenses,

@@ -33,7 +33,7 @@ class Adapt:
     """
 
     model: Positional[str]
-    """Name of a pretrained model, a model file, or the folder of a training."""
+    """Name of a pretrained model, a model file, or a training folder."""
     data: Data = "folder"
     """Data set. A folder holds rgb/ and depth/; rooms and roads are rendered."""
     root: Path | None = None
@@ -46,14 +46,14 @@ class Adapt:
     """Reduce height and width by this factor, a power of 2; nyu starts at 224 x 304, the others at
     full size."""
     val_frames: int | None = None
-    """Number of validation frames, the last of all. They are not learned from, but used to measure
-    the result (default: a quarter of the frames)."""
+    """Number of validation frames, the last ones of all. They are not learned from, but used to
+    measure the result (default: a quarter of the frames)."""
     points: str | None = None
     """Points of each frame to learn from: 2000, 5%, ..., or sensor (default: those that the model
     was trained with)."""
     familiarity_only: bool = False
-    """Learn only what kind of image the model knows, from the frames that it was trained on; all
-    else stays as it is."""
+    """Learn only which images are familiar to the model, from the frames that it was trained on;
+    everything else stays the same."""
     out: Path = Path("adapted.safetensors")
     """Model file to write. With 9 validation frames or more, a conformal table for `deepbasis
     complete --calibration` is written beside it, as .json."""

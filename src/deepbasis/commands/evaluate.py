@@ -21,7 +21,7 @@ class Evaluate:
 
     centred: ClassVar[bool] = False  # how frames are downscaled; see `deepbasis.data.sample.halve`
     models: Positional[tuple[Path, ...]] = ()
-    """Names of pretrained models, model files, or folders of trainings."""
+    """Names of pretrained models, model files, or training folders."""
     data: Data = "rooms"
     """Data set. rooms and roads are rendered; a folder holds rgb/ and depth/."""
     root: Path | None = None

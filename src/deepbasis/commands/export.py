@@ -19,7 +19,7 @@ class Export:
     """
 
     model: Positional[str]
-    """Name of a pretrained model, a model file, or the folder of a training."""
+    """Name of a pretrained model, a model file, or a training folder."""
     out: Path
     """File to write, NAME.onnx."""
     max_points: int = 500

@@ -71,7 +71,7 @@ def _limit_unpacking() -> None:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """`reading` that says of what we find ourselves only where it is."""
+    """`reading`; errors that we raise ourselves only get the path in front."""
     with reading(path, "a bag"):
         try:
             yield
@@ -84,7 +84,7 @@ def _reading(path: Path) -> Iterator[None]:
                 raise
             reason = " ".join(str(error).split())
             raise ValueError(
-                f"it is damaged ({reason}); copy it again or, if recording was interrupted, mend "
+                f"it is damaged ({reason}); copy it again or, if recording was interrupted, repair "
                 f"it with `{mend}`"
             ) from error
 
@@ -196,7 +196,7 @@ class Bag:
             )
         cloud = torch.from_numpy(to_cloud(message))
         if not len(cloud):
-            raise ValueError(f"{self.points} holds a cloud without a point")
+            raise ValueError(f"{self.points} contains an empty cloud")
         sensor = message.header.frame_id.lstrip("/")
         pose = self.extrinsics
         if pose is None:
@@ -206,10 +206,10 @@ class Bag:
         return remove_occluded(found, size) if moved else found
 
     def _check_size(self, size: tuple[int, ...]) -> None:
-        """Refuse a camera info of images of another size; 0 x 0 is not known."""
+        """Refuse a camera info for images of another size; 0 x 0 means unknown."""
         if self._calibrated not in (size, (0, 0)):
             raise MissingOption(
-                f"its camera info is of images of {self._calibrated[0]} x {self._calibrated[1]} "
+                f"its camera info is for images of {self._calibrated[0]} x {self._calibrated[1]} "
                 f"pixels (height x width), but {self.image} is {size[0]} x {size[1]}; pass --info "
                 "with the right topic, or --intrinsics"
             )
@@ -238,7 +238,7 @@ class Bag:
         for connection, logged, raw in self._messages(topic, at.logged, at.logged + 1):
             if _stamp(raw, self._reader.is2, logged) == at.stamp:
                 return self._reader.deserialize(raw, connection.msgtype)
-        raise ValueError(f"its message of {topic} at {seconds(at.stamp)} is lost")
+        raise ValueError(f"its message of {topic} at {seconds(at.stamp)} is missing")
 
     def _choose_points(self, asked: str | None, kinds: dict[str, str]) -> str | None:
         """The topic of points; without a name the only cloud, or else none."""

@@ -168,9 +168,9 @@ def read_model(folder: Path) -> ColmapModel:
 
 def _camera(model: str, width: int, height: int, parameters: list[float]) -> ColmapCamera:
     if model not in CAMERA_MODELS or len(parameters) != CAMERA_MODELS[model]:
-        raise ValueError(f"a camera {model[:30]!r} with {len(parameters)} parameters is not known")
+        raise ValueError(f"a camera {model[:30]!r} with {len(parameters)} parameters is unknown")
     if not (0 < width < 10**6 and 0 < height < 10**6 and np.isfinite(parameters).all()):
-        raise ValueError(f"a camera has {width} x {height} pixels, or parameters not finite")
+        raise ValueError(f"a camera has {width} x {height} pixels, or non-finite parameters")
     return ColmapCamera(model, width, height, tuple(parameters))
 
 

@@ -49,7 +49,7 @@ def to_points(
     if abs(along / down - 1) > SLACK or along < 1 - SLACK:
         raise ValueError(
             f"{name} is {depth.shape[0]} x {depth.shape[1]} pixels (height x width) for an image "
-            f"of {size[0]} x {size[1]}; it may be smaller, but of the same proportions"
+            f"of {size[0]} x {size[1]}; it may be smaller, with the same aspect ratio"
         )
     if sigma.shape != depth.shape:
         raise ValueError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guards of all readers: damaged or huge files end in one sentence, before memory is taken."""
+"""Guards of all readers: damaged or huge files raise a clear error before memory is allocated."""
 
 import math
 import os
@@ -17,7 +17,7 @@ LONGEST_REASON, LONGEST_OWN = 200, 600
 
 
 class MissingOption(ValueError):
-    """What a file means is not known, and an option of the command says it for all files."""
+    """The meaning of a file is unknown, and an option of the command sets it for all files."""
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def in_memory(what: str) -> Iterator[None]:
         # On the CPU, PyTorch has no class for this.
         if isinstance(error, RuntimeError) and not _is_about_memory(error):
             raise
-        raise ValueError(f"{what} needs more memory than there is") from error
+        raise ValueError(f"{what} needs more memory than is available") from error
 
 
 def _is_about_memory(error: RuntimeError) -> bool:
@@ -38,11 +38,11 @@ def _is_about_memory(error: RuntimeError) -> bool:
 
 @contextmanager
 def reading(path: Path, kind: str) -> Iterator[None]:
-    """Turn whatever a damaged file makes a library raise into a ValueError of one sentence."""
+    """Turn any exception that a damaged file causes in a library into a one-sentence ValueError."""
     try:
         yield
     except MemoryError as error:
-        raise ValueError(f"{path} needs more memory than there is") from error
+        raise ValueError(f"{path} needs more memory than is available") from error
     except (FileNotFoundError, MissingOption):
         raise
     except Exception as error:
@@ -56,7 +56,7 @@ def reading(path: Path, kind: str) -> Iterator[None]:
         if reason.startswith(str(path)):
             raise ValueError(reason) from error
         if not isinstance(error, ValueError | OSError):
-            reason = f"it is damaged or of another kind ({reason})"
+            reason = f"it is damaged or has another format ({reason})"
         raise ValueError(f"{path} cannot be read as {kind}: {reason}") from error
 
 

@@ -57,7 +57,7 @@ class NerfFrames:
                    if isinstance(name, str)):  # fmt: skip
                 raise ValueError(f"a name in it is longer than {LONGEST_NAME} characters")
             if not frames or len(self._frames) < len(frames):
-                raise ValueError(f"it holds {len(frames)} frames of {len(self._frames)} names")
+                raise ValueError(f"it has {len(frames)} frames with {len(self._frames)} names")
             own = self.content.get("ply_file_path")
             self.cloud = None if own is None else self.path.parent / str(own)
             self.names = list(self._frames)

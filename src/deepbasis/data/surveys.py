@@ -59,7 +59,7 @@ def _read_las(laspy: Any, path: Path) -> Float[np.ndarray, "n 3"]:
 
 
 def _check_las(path: Path) -> None:
-    """Refuse a header that claims more than the file holds; laspy would read on and on."""
+    """Refuse a header that claims more than the file holds; laspy would not stop reading."""
     size = path.stat().st_size
     with path.open("rb") as file:
         header = file.read(375).ljust(375, b"\0")

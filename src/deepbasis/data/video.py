@@ -72,7 +72,7 @@ def open_video(path: Path) -> Video:
 
 
 def _open(av: ModuleType, path: Path) -> Any:
-    """Open a video, and nothing that it may refer to: playlists name other files and addresses."""
+    """Open a video, but nothing that it may refer to: playlists name other files and addresses."""
     return av.open(
         str(path), container_options={"protocol_whitelist": "file", "format_whitelist": CONTAINERS}
     )

@@ -76,7 +76,7 @@ def check_finite(points: FitPoints, *sums: Float[Tensor, "*b m _"]) -> None:
                 "check the network's output, or give such a point the weight 0"
             )
     raise ValueError(
-        f"the squares of `phi`, `z` or `weight` overflow; no basis and no log depth is beyond "
+        f"the squares of `phi`, `z` or `weight` overflow; bases and log depths must be below "
         f"{LARGEST:g}"
     )
 

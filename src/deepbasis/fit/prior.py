@@ -92,7 +92,7 @@ class Gamma(NamedTuple):
     """Gamma distribution of a precision: mean shape / rate. (0, 0) is uninformative."""
 
     shape: float = 0.0
-    """Half the number of observations it is worth."""
+    """Half the equivalent number of observations."""
     rate: float = 0.0
     """Half the sum of their squares."""
 

@@ -32,7 +32,7 @@ FEW = 20
 
 
 class Strength(NamedTuple):
-    """Number of frames that the old prior is worth."""
+    """Equivalent number of frames of the old prior."""
 
     mean: float
     """For the mean."""

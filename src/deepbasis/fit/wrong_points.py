@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Find wrong points of one image: reflections, mismatches, surfaces that the camera does not see.
 
-A point is right with probability 1 - pi, and else has any depth. Right points agree with what the
-others predict; but a few gross errors inflate the noise until nothing looks wrong, and correlated
-errors follow each of them. So it is done in two steps.
+A point is correct with probability 1 - pi; otherwise it may have any depth. Correct points agree
+with their prediction from the others. But a few gross errors inflate the noise until nothing looks
+wrong, and a fit with correlated errors follows each of them. So there are two steps.
 
 1. The bases alone are fitted: far fewer weights than points. Least absolute residuals come first,
-   then EM, in which each point is judged by the prediction of the others. Points that are more
-   likely wrong than right are suspects.
+   then EM, in which each point is compared with its prediction from the others. Points that are
+   more likely wrong than correct are suspects.
 2. The residuals of each point's neighbours, without suspects, predict its own, as in `correlated`.
-   Errors are from a t distribution, whose scale is that of the image, or of a uniform one: EM finds
-   the scale and pi, and what is more likely wrong than right is wrong.
+   Errors have a t distribution, whose scale is that of the image, or a uniform one: EM finds the
+   scale and pi, and points that are more likely wrong than correct are wrong.
 
-Edges and objects that the bases do not explain are large errors of right points, too. They differ
-from wrong points in that they have company: a point that is as far away as a neighbour which is not
-a suspect may be on that neighbour's surface. And suspects that have more neighbours like
-themselves than chance explains, are an object.
+Edges and objects that the bases do not explain also cause large errors of correct points. They
+differ from wrong points in that they have similar neighbours: a point at the same depth as a
+neighbour that is not a suspect may be on that neighbour's surface, and suspects with more similar
+neighbours than expected by chance form an object.
 """
 
 import math

@@ -26,14 +26,14 @@ class BasisFit(nn.Module):
 
     In training mode the fit is maximum likelihood, differentiable, and each image needs at least
     `channels + 1` points. In evaluation mode the fit uses the prior and maximises the evidence, so
-    that any number of points will do, also none, and gradients stop here.
+    that any number of points works, including none; it is not differentiable.
 
     Args:
-        channels: bases that the network makes, over all scales; a constant is added to them.
+        channels: number of bases of the network, over all scales; a constant is added to them.
         errors: the default error model. "independent": errors of pixels are independent;
-            "correlated": errors of near and similar pixels are alike; "paper": independent, and
+            "correlated": errors of near and similar pixels are similar; "paper": independent, and
             the variance is the paper's, without the noise.
-        steps: most steps of the EM algorithm, see `fit.evidence`.
+        steps: maximum number of EM steps, see `fit.evidence`.
         tol: relative change of beta at which EM stops.
 
     Examples:
@@ -76,7 +76,7 @@ class BasisFit(nn.Module):
             bases: b c h w tensors at any strides, or one of them.
             sparse: depth in metres; 0, NaN and infinity mean no measurement.
             weight: relative precision of each measurement, 1 by default.
-            guide: image in 0..1; correlated errors are alike where it is.
+            guide: image in 0..1; errors are correlated where it is similar.
 
         Returns:
             Mean, model variance and noise variance of log depth.
@@ -227,7 +227,7 @@ class BasisFit(nn.Module):
         return model
 
     def collect_weights(self) -> None:
-        """From now on collect the weights of training passes; `learn_prior` uses them."""
+        """Start collecting the weights of training passes; `learn_prior` uses them."""
         self.collector = PriorCollector()
 
     def learn_prior(self, *, correct: bool = True) -> None:

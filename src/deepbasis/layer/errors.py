@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Error models: what is assumed of the errors that the bases leave, and what follows from it.
+"""Error models: assumptions about the residuals of the bases, and the fits that follow from them.
 
 An error model is state, learned after the network: a hyperprior of the noise, its own calibration,
 a kernel. `fit` turns the points of a batch into a fitted model, which predicts every pixel and each
@@ -41,7 +41,7 @@ Errors = Literal["independent", "correlated", "paper"]
 
 @dataclass(frozen=True)
 class Observed:
-    """The points of a batch of images, and what the network says of these images."""
+    """The points of a batch of images, and the output of the network for these images."""
 
     pyramid: Pyramid
     points: Points
@@ -183,7 +183,7 @@ class Fitted(ABC):
 
 
 class ErrorModel(nn.Module, ABC):
-    """What is assumed of the errors, with the calibration that belongs to it."""
+    """Assumptions about the errors, with the calibration that belongs to them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -210,7 +210,7 @@ class ErrorModel(nn.Module, ABC):
         """
 
     def worth(self, observed: Observed, nugget: float | None = None) -> Float[Tensor, "b"]:
-        """How many points without noise of their own tell as much about the size of the errors.
+        """Equivalent number of exact points, in terms of information about the size of the errors.
 
         Args:
             observed: points and bases.

@@ -39,11 +39,11 @@ class Judge:
 
 
 def recalibrate(fitted: Fitted, kept: Bool[Tensor, "n"]) -> Fitted:
-    """A fit of the kept points of one image, with variances for all right points.
+    """A fit of the kept points of one image, with variances for all correct points.
 
-    Among the points that were left out are right ones of large errors, which the noise now lacks.
-    So the variances are multiplied by a factor, at least 1, that makes 90 % of the kept points lie
-    inside their 90 % intervals, each predicted from the others.
+    Some points that were left out are correct but have large errors, which the noise estimate now
+    lacks. So the variances are multiplied by a factor, at least 1, that makes 90 % of the kept
+    points lie inside their 90 % intervals, each predicted from the others.
     """
     left_out = fitted.leave_one_out()
     half = fitted.calibrated.distribution(left_out).half_width(left_out.var, LEVEL)

@@ -30,7 +30,7 @@ MOST_LOG_AMPLITUDE = 3.0
 
 
 class Features(NamedTuple):
-    """What a network makes of the images of a batch."""
+    """Output of a network for a batch of images."""
 
     bases: list[Float[Tensor, "b _ _ _"]]
     """Coarse to fine."""
@@ -67,7 +67,7 @@ class KernelHead(nn.Module):
     """Embedding and amplitude of every pixel, and the three numbers of their kernel.
 
     The kernel is s(p) s(q) k(|x(p) - x(q)|), where x is the position in units of the length and the
-    embedding: positive definite, whatever the network makes of an image.
+    embedding: positive definite for any output of the network.
     """
 
     def __init__(self, into: int, embedding: int) -> None:

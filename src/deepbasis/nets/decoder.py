@@ -15,7 +15,7 @@ LIGHT_WIDTHS = (128, 96, 64, 32, 32)
 
 
 class Decoded(NamedTuple):
-    """What a decoder makes of the features of an image."""
+    """Output of a decoder for the features of an image."""
 
     bases: list[Float[Tensor, "b _ _ _"]]
     """Coarse to fine."""

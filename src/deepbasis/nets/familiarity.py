@@ -78,7 +78,7 @@ class Stage(Known):
 
 
 class Familiarity(Known):
-    """What a network is used to; nothing is known until it is learned or loaded."""
+    """Which images are familiar to a network; unknown until it is learned or loaded."""
 
     typical: Tensor
     """Distances of familiar frames, in rising order."""
@@ -102,7 +102,7 @@ class Familiarity(Known):
         return self.typical is not None
 
     def forget(self) -> None:
-        """Go back to knowing nothing."""
+        """Discard everything learned."""
         for module in (self, *self.stages):
             module.store(**dict.fromkeys(module._buffers))
 

@@ -35,7 +35,7 @@ class FoldedNetwork:
         self.made_from: list[tuple[int, int]] = []
 
     def of(self, net: Any) -> Any:
-        """The folded network; one of others is used as it is."""
+        """The folded network; a third-party network is used as it is."""
         if not isinstance(net, BasisNet):
             return net
         state = [(tensor.data_ptr(), tensor._version) for tensor in net.state_dict().values()]

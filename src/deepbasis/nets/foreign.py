@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Depth networks of others as bases: models of transformers, torch modules, any function.
+"""Third-party depth networks as bases: models of transformers, torch modules, any function.
 
-What such a network predicts and, if it tells them, its features become the bases of `FrozenBases`.
-A generic prior makes them usable at once: depth is what the network says, up to a scale that is not
-known, with smaller corrections. `deepbasis adapt` learns prior, kernel and calibration from frames.
+The prediction of such a network and, if available, its features become the bases of `FrozenBases`.
+A generic prior makes them usable at once: depth is what the network predicts, up to an unknown
+scale, with smaller corrections. `deepbasis adapt` learns prior, kernel and calibration from frames.
 """
 
 import json

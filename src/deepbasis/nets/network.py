@@ -25,7 +25,7 @@ MOST_FEW = 200
 
 @dataclass(frozen=True)
 class Architecture:
-    """What a model is made of; its weights fit no other."""
+    """Structure of a network; weights can be loaded only into the same structure."""
 
     encoder: str = "mobilenet_v2"
     normalisation: str = "imagenet"
@@ -35,7 +35,7 @@ class Architecture:
     embedding: int = 0
     """Channels of the learned kernel's embedding; 0 for a kernel of position and colour."""
     prediction: str = ""
-    """What a network of others predicts; see `ForeignBases`."""
+    """What a third-party network predicts; see `ForeignBases`."""
 
 
 class DepthNetwork(nn.Module, ABC):
@@ -43,7 +43,7 @@ class DepthNetwork(nn.Module, ABC):
 
     @abstractmethod
     def loss(self, item: Any, *, mixed_precision: bool = False) -> Float[Tensor, "b"]:
-        """Loss of each image of a batch; images count the same whatever they measured."""
+        """Loss of each image of a batch; all images have equal weight."""
 
     @abstractmethod
     def predict_in_training(self, item: Any) -> Float[Tensor, "b 1 h w"]:

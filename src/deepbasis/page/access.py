@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may talk to the server: names it answers to, pages it trusts, and a token."""
+"""Access rules of the server: host names that it answers to, pages that it trusts, a token."""
 
 import hmac
 import ipaddress

@@ -75,7 +75,7 @@ def pack(header: dict[str, Any], arrays: dict[str, np.ndarray] | None = None) ->
 
 
 def unpack(message: bytes) -> Request:
-    """A message of the page; what is not one is refused."""
+    """Parse a message of the page; invalid ones are refused."""
     try:
         (length,) = struct.unpack_from("<I", message)
         start = 4 + length + len(_padding(4 + length))

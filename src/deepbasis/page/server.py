@@ -92,7 +92,7 @@ class Line:
         """How many of them replace what is being computed."""
 
     async def put(self, message: bytes) -> None:
-        """Add a message; one that is none is answered in its turn."""
+        """Add a message; an invalid one is answered in its turn."""
         with suppress(ValueError):
             request = unpack(message)
             self.newer += request.header.get("do") in REPLACING
@@ -122,7 +122,7 @@ class Desk:
         """Serve one page until it leaves."""
         await socket.accept()
         if self.pages >= self.max_pages:
-            said = f"{self.pages} pages are open, as many as this server takes; close one of them"
+            said = f"{self.pages} pages are open, the maximum of this server; close one of them"
             await socket.send_bytes(pack({"event": "full", "error": said}))
             await socket.close(BUSY)
             return
@@ -188,7 +188,7 @@ def make_app(workshop: Workshop, access: Access, max_pages: int) -> ASGIApp:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that is bound, so that a port in use is told before anything is loaded."""
+    """A bound socket, so that a port in use is reported before anything is loaded."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         bound = socket.socket(family, socket.SOCK_STREAM)

@@ -164,7 +164,7 @@ class Session:
         }  # fmt: skip
         found = actions.get(request.action)
         if found is None:
-            raise ValueError(f"the server does not know how to do {request.action[:40]!r}")
+            raise ValueError(f"the server does not know the action {request.action[:40]!r}")
         for header, arrays in found(request):
             yield pack({"id": request.header.get("id")} | header, arrays)
 
@@ -314,7 +314,7 @@ class Session:
         """First every n-th pixel, then all of them."""
         rows = request.rows("points", (3, 4))
         if len(rows) > MOST_POINTS:
-            raise ValueError(f"{len(rows)} points are more than the page takes, {MOST_POINTS}")
+            raise ValueError(f"{len(rows)} points are more than the page allows, {MOST_POINTS}")
         if self.sequence is not None:
             *_, _ = self.sequence.play_to(int(request.number("frame")))
             self._take(self.sequence.change(rows))

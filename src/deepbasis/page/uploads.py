@@ -61,7 +61,7 @@ class Uploads:
         if not isinstance(listed, list) or not listed:
             raise ValueError("the request lists no files")
         if len(listed) > MOST_FILES:
-            raise ValueError(f"{len(listed)} files are more than the page takes, {MOST_FILES}")
+            raise ValueError(f"{len(listed)} files are more than the page allows, {MOST_FILES}")
         at = 0
         for entry in listed:
             if not _is_entry(entry):

@@ -39,8 +39,8 @@ class TrainConfig:
     cache: bool = False
     """Keep the frames in memory."""
     val_frames: int = 32
-    """Validation frames: the last of the training frames. They are not trained on, but used to
-    calibrate the error bars."""
+    """Number of validation frames: the last of the training frames. They are not trained on, but
+    used to calibrate the error bars."""
     encoder: Literal["mobilenet_v2", "efficientnet_lite0", "resnet34"] = "mobilenet_v2"
     """Encoder of the network that predicts the bases."""
     decoder: Literal["light", "paper"] = "light"
@@ -48,7 +48,7 @@ class TrainConfig:
     embedding: int = 8
     """Size of the embedding by which errors of pixels are correlated; 0 uses colours instead."""
     encoder_weights: Path | None = None
-    """Pretrained encoder with the published parameter names: a .safetensors or .pth file."""
+    """Pretrained encoder weights with published parameter names: a .safetensors or .pth file."""
     normalisation: Literal["imagenet", "symmetric", "efficientnet_lite"] = "imagenet"
     """Colour normalisation that the encoder's weights expect; symmetric is -1 to 1."""
     init_from: Path | None = None
@@ -57,15 +57,16 @@ class TrainConfig:
     """Points of each frame that the fit uses: a number, 5%, lidar64, tof, ..., a range such as
     1000-2500, or sensor for the data set's own."""
     few_points_weight: float = 0.1
-    """Weight of two additional losses: of fits to 1 to 200 points, and to none."""
+    """Weight of two additional losses: for fits to 1 to 200 points, and to none."""
     kernel_weight: float = 0.3
-    """Weight of the loss that trains the embedding: of predictions between a sensor's points."""
+    """Weight of the loss that trains the embedding: for predictions between a sensor's points."""
     jitter: float = 0.1
     """Random change of brightness, contrast and saturation by up to this fraction."""
     zoom: float = 0.0
     """Enlarge a random part of each frame by up to this fraction."""
     vary_camera: float = 0.0
-    """Strength of random gamma, white balance, blur and noise, as of other cameras; 1 is strong."""
+    """Strength of random gamma, white balance, blur and noise, as from other cameras; 1 is
+    strong."""
     errors: Literal["correlated", "independent"] = "correlated"
     """Default error model of the trained model."""
     epochs: int = 20
@@ -101,7 +102,7 @@ class TrainConfig:
     """Resume the training in --out from its checkpoint."""
 
     def check(self) -> None:
-        """Refuse what cannot work. (Not on creation: the command line would frame the sentence.)"""
+        """Refuse invalid settings. (Not on creation: tyro would draw a box around the message.)"""
         for name in ("batch", "accumulate", "devices", "nodes", "epochs", "downscale"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} {getattr(self, name)} must be at least 1")
@@ -124,5 +125,5 @@ def check_enough_points(points: str, weights: int) -> None:
     if fewest.isdigit() and int(fewest) <= weights:
         raise ValueError(
             f"--fit-points {points} cannot determine {weights} weights in training; use at "
-            f"least {weights + 1}, better 1000 or more, whatever your sensor gives later"
+            f"least {weights + 1}, better 1000 or more, regardless of your sensor"
         )

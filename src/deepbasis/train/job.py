@@ -115,7 +115,7 @@ class Job:
         """Called after every step; for subclasses."""
 
     def last_checkpoint(self) -> str:
-        """What a user who is told of a failure can resume from."""
+        """For error messages: which checkpoint the user can resume from."""
         if not self.checkpoint.exists():
             return "no checkpoint was written yet"
         step = load_tensors(self.checkpoint)[1]["state"]["step"]

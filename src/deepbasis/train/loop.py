@@ -29,7 +29,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stopped(Exception):
-    """Somebody asked the training to stop, and all is saved."""
+    """The training was asked to stop, and its state is saved."""
 
 
 class Stop:
@@ -78,7 +78,7 @@ class LossModule(nn.Module):
 
 
 def run(job: Job, record: Record) -> tuple[DepthNetwork, State]:
-    """Train until all steps are done or somebody stops it."""
+    """Train until all steps are done or the training is stopped."""
     config, network = job.config, job.new_network().to(job.fabric.device)
     adam = torch.optim.Adam(network.parameters(), config.lr, fused=True)
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a fifth faster
@@ -108,7 +108,7 @@ def run(job: Job, record: Record) -> tuple[DepthNetwork, State]:
                 if asked:
                     job.fabric.barrier()  # nobody leaves before all is saved
                     raise Stopped(
-                        f"stopped at step {state.step} of {job.steps}; all is saved in "
+                        f"stopped at step {state.step} of {job.steps}; the state is saved in "
                         f"{job.checkpoint}, continue with --resume"
                         if job.fabric.is_global_zero
                         else "",
@@ -118,7 +118,7 @@ def run(job: Job, record: Record) -> tuple[DepthNetwork, State]:
 
 
 def look_back(job: Job, network: DepthNetwork, state: State) -> None:
-    """After an epoch: the loss of the validation frames, and errors of others if asked for."""
+    """After an epoch: the loss of the validation frames, and the RMSE of others if requested."""
     if len(job.val_frames):
         state.val_losses.append(validation_loss(job, network))
     if job.eval_frames is not None:

@@ -31,31 +31,32 @@ class Complete:
 
     images: Positional[tuple[Path, ...]]
     """Images (.jpg, .png), or folders of them, or videos (.mp4, .avi, ...; needs PyAV); or a
-    recording: a bag of ROS 1 or ROS 2 (.bag, .mcap, .db3, or its folder), a folder of TUM RGB-D, or
-    a transforms.json. Or a manifest: a table of frames, .parquet or .jsonl."""
+    recording: a ROS 1 or ROS 2 bag (.bag, .mcap, .db3, or its folder), a TUM RGB-D folder, or a
+    transforms.json; or a manifest: a table of frames, .parquet or .jsonl."""
     out: Path
     """Folder to write to; it is created if it does not exist. Shards may be written to any address
-    that fsspec knows, such as s3://BUCKET/FOLDER."""
+    that fsspec supports, such as s3://BUCKET/FOLDER."""
     sparse: Path | None = None
     """Measured depth: a file, or a folder of files named like the images. Depth image or array
     (.png .tif .npy .npz .pfm), rows of `u v metres [sigma]` (.csv .txt .npy), point cloud (.ply
-    .pcd .bin .xyz .las .laz) with --intrinsics, or the folder of a sparse model of COLMAP. Without
-    it, depth comes from the image alone."""
+    .pcd .bin .xyz .las .laz) with --intrinsics, or the folder of a sparse COLMAP model. Without
+    it, depth is estimated from the image alone."""
     trajectory: Path | None = None
-    """Poses of the images in the cloud of --sparse, a map: a file of `time tx ty tz qx qy qz qw`,
-    as TUM RGB-D and ORB-SLAM write it. Images are named by their time in seconds."""
+    """Poses of the images in the frame of the map, a point cloud passed as --sparse: a file of
+    `time tx ty tz qx qy qz qw`, as TUM RGB-D and ORB-SLAM write it. Images must be named by their
+    time in seconds."""
     confidence: Path | None = None
     """Confidence of the depth images of --sparse, which may be smaller than the images: 0, 1 or 2
     as phones write it; a file, or a folder of files named like the images."""
     depth_scale: float | None = None
     """Metres = value / scale, for depth images, rows, and lengths of COLMAP, maps and trajectories:
-    1000 for millimetres, 256 for KITTI, 5000 for TUM (default: what a scale.txt beside depth images
-    says, else 1)."""
+    1000 for millimetres, 256 for KITTI, 5000 for TUM (default: the number in a scale.txt beside
+    depth images, else 1)."""
     intrinsics: Path | None = None
     """Camera, `fx fy cx cy` or 3x3, in .txt or .json: a file, or a folder of them."""
     extrinsics: Path | None = None
-    """Transform from a cloud's frame to the camera's (x right, y down, z forward): a file of 3x4 or
-    4x4 numbers. Points that a nearer surface hides from the camera are then dropped."""
+    """Transform from a cloud's frame to the camera's (x right, y down, z forward): a file with a
+    3x4 or 4x4 matrix. Points that a nearer surface hides from the camera are then dropped."""
     image: str | None = None
     """Topic of the images of a bag (default: the only one)."""
     points: str | None = None
@@ -64,29 +65,29 @@ class Complete:
     info: str | None = None
     """Topic of the camera info of a bag (default: camera_info beside the image)."""
     tolerance: float = 0.02
-    """Seconds between an image of a recording and its points; images without points as near are
-    left out."""
+    """Maximum time in seconds between an image of a recording and its points; images without points
+    within this time are left out."""
     ground_truth: Path | None = None
     """True depth to compare with: an image or array, or a folder of them."""
     ground_truth_scale: float | None = None
     """Metres = value / scale, for the ground truth (default: that of --depth-scale)."""
     sequence: bool = False
     """The images are consecutive frames of a video, in the order of their names: each starts from
-    what the last one knew, and depth does not flicker."""
+    the estimate of the previous one, so that depth does not flicker."""
     poses: Path | None = None
     """Poses of the camera in a sequence: a file of `timestamp tx ty tz qx qy qz qw`, as in TUM
     RGB-D, from the camera's frame to the world's. Points are then carried over from frame to
     frame; needs --intrinsics."""
     model: str | None = None
-    """Name of a pretrained model, a model file, or the folder of a training (default: indoor, or
-    open if that is not installed)."""
+    """Name of a pretrained model, a model file, or a training folder (default: indoor, or open if
+    that is not installed)."""
     max_depth: float | None = None
     """Drop measurements beyond this many metres."""
     robust: bool = True
     """Do not leave out points that contradict the others; they are still listed as outliers."""
     huber: float | None = None
-    """Down-weight large residuals: clip those beyond this many standard deviations; typical value
-    1.345."""
+    """Down-weight points whose residual exceeds this many standard deviations (Huber); typical
+    value 1.345."""
     errors: Literal["independent", "correlated", "paper"] | None = None
     """Error model (default: the model's own)."""
     interval: tuple[float, ...] = ()
@@ -100,36 +101,39 @@ class Complete:
     """Also write depth and std as channels Z and std of an OpenEXR image."""
     out_bag: Path | None = None
     """Also write image, depth, std and, if the camera is known, a cloud with std to this bag: ROS 1
-    if it ends in .bag, else a folder of ROS 2 with MCAP."""
+    if the name ends in .bag, else a ROS 2 folder with MCAP."""
     rerun: str | None = None
-    """Also write image, points, depth, std, camera and cloud to this recording of Rerun, a .rrd
-    file, or send them to a viewer that listens at rerun+http://HOST:9876/proxy, or to one that
-    `spawn` starts."""
+    """Also write image, points, depth, std, camera and cloud to this Rerun recording, a .rrd file,
+    or send them to a running viewer at rerun+http://HOST:9876/proxy, or to one that `spawn`
+    starts."""
     figure: bool = True
     """Do not draw image, depth and std."""
     check: bool = False
-    """Hold out points, predict them from the others, and say whether they contradict the error bars
-    or the image, and the most likely cause."""
+    """Hold out points, predict them from the others, and report whether they contradict the error
+    bars or the image, with the most likely cause."""
     rescale: bool = False
-    """Check, and make the intervals hold on the held-out points of the frame: split conformal, by
-    level and by distance to the nearest point. Refused with too few points."""
+    """Run the check, and widen the intervals until their coverage is correct on the held-out points
+    of the frame: split conformal prediction, by level and by distance to the nearest point. Needs
+    at least 40 held-out points."""
     save_calibration: Path | None = None
-    """Check, and write one conformal table of all frames to this .json file: 9 frames or more."""
+    """Run the check, and write one conformal table for all frames to this .json file; needs 9
+    frames or more."""
     calibration: Path | None = None
-    """Make the intervals those of a table that --save-calibration or `deepbasis adapt` wrote."""
+    """Use the intervals of a conformal table written by --save-calibration or `deepbasis adapt`."""
     device: str | None = None
     """cpu, cuda, cuda:1, ... (default: a GPU if there is one)."""
     ray: str | None = None
-    """Complete on the machines of Ray: its address (HOST:6379, or auto), or local to start it on
+    """Complete frames on a Ray cluster: its address (HOST:6379, or auto), or local to start Ray on
     this machine only."""
     workers: int | None = None
-    """Processes of --ray that complete frames, each on one core or one GPU (default: one for each
-    GPU, or for each core if there is none)."""
+    """Number of worker processes for --ray, each on one core or one GPU (default: one for each GPU,
+    or for each core if there is none)."""
     shard_frames: int | None = None
-    """Write shards of this many frames, Parquet with the maps of depth and std, in place of files
-    for each frame: 64 for example."""
+    """Instead of files for each frame, write shards of this many frames, for example 64: Parquet
+    files with the maps of depth and std."""
     half: bool = False
-    """Maps of shards are float16 in place of float32: half the size, rounded by up to 0.05 %."""
+    """Store the maps of shards as float16 instead of float32: half the size, rounded by up to
+    0.05 %."""
     quiet: bool = False
     """Print warnings and errors only."""
     json: bool = False
@@ -195,15 +199,18 @@ class Complete:
                 f"--huber {self.huber:g} is not a positive number of standard deviations"
             )
         if self.rescale and self.calibration is not None:
-            raise ValueError("--rescale calibrates each frame by itself: leave out --calibration")
+            raise ValueError("--rescale calibrates each frame separately: leave out --calibration")
         if self.poses is not None and not self.sequence:
-            raise ValueError("--poses are those of a sequence: pass --sequence")
+            raise ValueError("--poses is for sequences only: pass --sequence")
         if self.poses is not None and self.intrinsics is None:
-            raise ValueError("--poses are of no use without the camera: pass --intrinsics")
+            raise ValueError("--poses needs the camera: pass --intrinsics")
         if self.sequence and self.checks:
-            raise ValueError("points are held out of single images: leave out --sequence")
+            raise ValueError(
+                "--check, --rescale and --save-calibration are for single images: leave out "
+                "--sequence"
+            )
         if not self.tolerance >= 0:
-            raise ValueError(f"--tolerance {self.tolerance:g} is not a number of seconds")
+            raise ValueError(f"--tolerance {self.tolerance:g} must be 0 or more seconds")
         self.validate_archive()
 
     def validate_archive(self) -> None:
@@ -212,9 +219,9 @@ class Complete:
             if (count := getattr(self, name)) is not None and count < 1:
                 raise ValueError(f"--{name.replace('_', '-')} {count} must be at least 1")
         if self.workers is not None and self.ray is None:
-            raise ValueError("--workers are those of Ray: pass --ray local, or its address")
+            raise ValueError("--workers is for Ray only: pass --ray local, or its address")
         if self.half and self.shard_frames is None:
-            raise ValueError("--half is for the maps of shards: pass --shard-frames")
+            raise ValueError("--half is for shards only: pass --shard-frames")
         if not self.is_archive:
             return
         refused = NOT_IN_ARCHIVES + (NOT_IN_SHARDS if self.shard_frames is not None else ())

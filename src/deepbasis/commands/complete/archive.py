@@ -90,7 +90,7 @@ class Task:
 
 @dataclass
 class GroupReport:
-    """What is known of a group; sums, so that those of all groups can be added."""
+    """Report of a group; it consists of sums, so that those of all groups can be added."""
 
     number: int
     frames: int
@@ -176,7 +176,7 @@ class Group:
         self.planned = plan(frames, settings, find_model(settings.chosen_model))
 
     def localise(self, frame: Frame) -> Frame:
-        """The frame with copies of files that lie elsewhere; if one cannot be had, that is said."""
+        """The frame with local copies of remote files; a file that cannot be copied is reported."""
         if frame.recording is not None:
             return frame
         try:
@@ -240,7 +240,7 @@ class Group:
                 rows = read_shard(file, maps)
         except Exception as error:  # Arrow's own, whatever is wrong with the file
             need("pyarrow", "ray", "reading shards")
-            print(f"warning: {show(path)} is made again: {error}", file=sys.stderr)
+            print(f"warning: {show(path)} is written again: {error}", file=sys.stderr)
             return {}
         return {
             row["name"]: row
@@ -301,7 +301,7 @@ class Group:
         for one in left:
             name = one.frame.name
             if self.lost.get(name, 0) >= MOST_LOST:
-                reason = f"{MOST_LOST} workers ended while they completed it (out of memory?)"
+                reason = f"{MOST_LOST} workers died while completing it (out of memory?)"
                 yield one, Failed(one, reason)
                 continue
             self.bench.attempts.work_on(self.task.number, name)

@@ -5,7 +5,7 @@ from collections import Counter
 
 
 class Attempts:
-    """Remembers on which frames workers have ended without a word, killed or out of memory."""
+    """Remembers on which frames workers have died without an error, killed or out of memory."""
 
     def __init__(self) -> None:
         self.alone: dict[int, str | None] = {}

@@ -47,7 +47,7 @@ class Frame(NamedTuple):
     intrinsics: Path | None
     ground_truth: Path | None
     missing: str = ""
-    """What is said of a file that does not exist."""
+    """Message about a file that does not exist."""
     number: int | None = None
     """Of the frame, if the image is a video."""
     pose: Float[np.ndarray, "4 4"] | None = None
@@ -56,7 +56,7 @@ class Frame(NamedTuple):
     """That holds image and points; `image` is then its path."""
     confidence: Path | None = None
     shown: str = ""
-    """Where the image lies, if `image` is a copy."""
+    """Original path of the image, if `image` is a copy."""
 
 
 class Loaded(NamedTuple):
@@ -73,15 +73,15 @@ class Loaded(NamedTuple):
 
 
 def find_frames(settings: Complete) -> list[Frame]:
-    """The frames that images, or folders of them, make with the files named like them, or those of
-    a recording.
+    """The frames of images, or of folders of them, with the files of the same names; or those of a
+    recording.
     """
     if any(is_recording(path) for path in settings.images):
         return recorded_frames(settings)
     for path in settings.images:
         if bags := _bags_of(path):
             raise ValueError(f"{path} is a folder of bags without metadata.yaml; pass {bags[0]}")
-    _refuse(settings, TOPICS, f"is a topic of a bag; {settings.images[0]} is none")
+    _refuse(settings, TOPICS, f"is for bags only; {settings.images[0]} is not a bag")
     paths: list[Path] = []
     for path in settings.images:
         found = _pictures(path) if path.is_dir() else [find_file(path)]
@@ -93,8 +93,8 @@ def find_frames(settings: Complete) -> list[Frame]:
         for name, number in _frames_of(path):
             if name in by_name:
                 raise ValueError(
-                    f"{by_name[name][0]} and {path} would share the name of their results; rename "
-                    "one, or complete them separately with another --out"
+                    f"the results of {by_name[name][0]} and {path} would have the same name; "
+                    "rename one, or complete them separately with another --out"
                 )
             by_name[name] = path, number
     names = list(by_name)
@@ -103,7 +103,7 @@ def find_frames(settings: Complete) -> list[Frame]:
     if settings.cloud and settings.intrinsics is None:
         raise ValueError("--cloud needs the camera: pass --intrinsics")
     if settings.extrinsics is not None and (settings.sparse is None or settings.intrinsics is None):
-        raise ValueError("--extrinsics are of a point cloud: pass --sparse and --intrinsics")
+        raise ValueError("--extrinsics is for point clouds: pass --sparse and --intrinsics")
     if settings.sequence:
         names.sort(key=_natural)
     poses: Sequence[Float[np.ndarray, "4 4"] | None] = [None] * len(names)
@@ -147,9 +147,9 @@ def _refuse(settings: Complete, options: Sequence[str], why: str) -> None:
 
 
 def mapped_frames(images: dict[str, Path], settings: Complete) -> list[Frame]:
-    """Images with the points that a sparse model or a map shows them."""
+    """Images with the points of a sparse model or a map that are visible in them."""
     what = "--trajectory" if settings.trajectory else f"--sparse {settings.sparse}"
-    _refuse(settings, ("extrinsics", "confidence", "poses"), f"does not go with {what}")
+    _refuse(settings, ("extrinsics", "confidence", "poses"), f"cannot be combined with {what}")
     scale = settings.depth_scale or 1.0
     camera = None if settings.intrinsics is None else read_intrinsics(settings.intrinsics)
     recording: Recording
@@ -173,7 +173,7 @@ def mapped_frames(images: dict[str, Path], settings: Complete) -> list[Frame]:
 def recorded_frames(settings: Complete) -> list[Frame]:
     """The frames of a recording."""
     if len(settings.images) > 1:
-        raise ValueError("a recording is completed by itself: pass one, and no images beside it")
+        raise ValueError("pass a single recording, without images or other recordings")
     (path,) = settings.images
     others = ("sparse", "ground_truth", "trajectory", "confidence", "poses")
     _refuse(settings, others, f"is for images; {path} has its own points")
@@ -187,8 +187,8 @@ def open_recording(path: Path, settings: Complete) -> Recording:
     camera = None if settings.intrinsics is None else read_intrinsics(settings.intrinsics)
     pose = None if settings.extrinsics is None else read_extrinsics(settings.extrinsics)
     if not is_bag(path):
-        _refuse(settings, TOPICS, f"is a topic of a bag; {path} is none")
-        _refuse(settings, ("extrinsics",), f"is of a cloud; {path} needs none")
+        _refuse(settings, TOPICS, f"is for bags only; {path} is not a bag")
+        _refuse(settings, ("extrinsics",), f"is not used with {path}: leave it out")
     if is_tum(path):
         return TumFolder(path, camera, settings.depth_scale, settings.tolerance)
     if not is_bag(path):
@@ -316,7 +316,7 @@ def _scale_beside(path: Path) -> float | None:
 
 
 def find_scales(path: Path) -> list[Path]:
-    """Files that tell the unit of a depth image: scale.txt beside it or one folder above."""
+    """Files that give the unit of a depth image: scale.txt beside it or one folder above."""
     if path.suffix.lower() not in INTEGERS:
         return []
     near = (folder / "scale.txt" for folder in path.absolute().parents[:2])

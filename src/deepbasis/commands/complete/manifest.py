@@ -37,7 +37,7 @@ def list_frames(settings: Complete) -> list[Frame]:
     if not any(path.suffix.lower() in MANIFESTS for path in settings.images):
         return sorted(find_frames(settings), key=lambda frame: frame.name)
     if len(settings.images) > 1:
-        raise ValueError("a manifest is completed by itself: pass one, and no images beside it")
+        raise ValueError("pass a single manifest, without images or other manifests")
     for option in OPTIONS:
         if getattr(settings, option) is not None:
             raise ValueError(

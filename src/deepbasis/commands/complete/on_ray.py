@@ -86,7 +86,7 @@ def start(settings: Complete) -> None:
         ray.init(address=settings.ray, **quiet)
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
-        raise ValueError(f"--ray {settings.ray}: there is no Ray to join ({reason})") from error
+        raise ValueError(f"--ray {settings.ray}: cannot connect to Ray ({reason})") from error
 
 
 def signature(settings: Complete) -> dict[str, str | None]:

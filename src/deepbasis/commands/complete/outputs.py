@@ -66,8 +66,8 @@ def write(
     if settings.png is not None and (most := max(lost.values())):
         largest = LARGEST / CONVENTIONS[settings.png]
         summary["warnings"].append(
-            f"--png {settings.png} ends at {largest:.3f} m, so {most} pixels beyond are 0, no "
-            "measurement; the .npy files have them"
+            f"--png {settings.png} stores at most {largest:.3f} m, so {most} pixels beyond are 0, "
+            "no measurement; the .npy files contain them"
         )
     with atomic_write(planned.summary) as file:
         file.write(json.dumps(summary, indent=1, allow_nan=False).encode())

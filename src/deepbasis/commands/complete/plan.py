@@ -115,7 +115,7 @@ def name_files(name: str, settings: Complete) -> dict[str, Path]:
 
 
 def digest(path: Path) -> str | None:
-    """Of the contents of a file; None if it cannot be read, of which its reader tells more."""
+    """Of the contents of a file; None if it cannot be read, which its reader reports later."""
     try:
         status = path.stat()
         return _digest(path, status.st_mtime_ns, status.st_size)

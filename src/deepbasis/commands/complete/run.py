@@ -130,7 +130,7 @@ def report_checks(
 
 
 def state_together(verdicts: list[str], statement: str) -> str:
-    """What holds for the error bars of all frames does not hide what holds for some of them."""
+    """The joint statement, which does not hide contradictions of single frames."""
     if not (wrong := verdicts.count("contradicted")):
         return statement
     return f"{wrong} contradicted; the error bars of all together are {statement}"

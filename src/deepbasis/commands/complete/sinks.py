@@ -112,8 +112,8 @@ class RerunSink:
             socket.create_connection(place, PATIENCE).close()
         except (OSError, ValueError) as error:
             raise ValueError(
-                f"--rerun {self.target}: no viewer answers there ({error}); start one by `rerun`, "
-                f"or pass --rerun {SPAWN}"
+                f"--rerun {self.target}: no viewer answers there ({error}); start one with "
+                f"`rerun`, or pass --rerun {SPAWN}"
             ) from error
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that lie on this machine or at an address that fsspec knows, such as s3://BUCKET/NAME."""
+"""Files on this machine or at an address that fsspec supports, such as s3://BUCKET/NAME."""
 
 import re
 from collections.abc import Iterator

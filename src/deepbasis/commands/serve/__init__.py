@@ -13,8 +13,8 @@ from deepbasis.options import options
 class Serve:
     """Open a page in the browser: drop an image, click points, watch depth and error bars.
 
-    Only this computer can open it, unless --host says otherwise; then the address holds a token.
-    Files that are dropped on the page are read and forgotten; nothing is kept.
+    Only this computer can open it, unless --host is given; then the address contains a token. Files
+    that are dropped on the page are read and deleted; nothing is kept.
     """
 
     host: str = "127.0.0.1"
