@@ -48,7 +48,7 @@ ENOUGH = 2000
 RANGE = 2.0
 # Smallest and largest pi in the first step, and in the second: pi decides how far a point may be
 # from its neighbours, which is not to vary too much.
-LEAST_WRONG, MOST_WRONG, LEAST_JUDGED, MOST_JUDGED = 0.01, 0.45, 0.03, 0.1
+LEAST_WRONG, MOST_WRONG, LEAST_JUDGED, MOST_JUDGED = 0.01, 0.45, 0.03, 0.15
 # Degrees of freedom of the errors of right points, where the weights are known.
 DOF, MOST_DOF = 1.5, 2.5
 # Points are on one surface if they agree up to this in log depth, or in what the bases leave of it.
