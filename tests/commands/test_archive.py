@@ -23,7 +23,7 @@ from deepbasis.commands.complete import Complete, archive, shards
 from deepbasis.commands.complete.archive import Attempts, Workbench, assign
 from deepbasis.commands.complete.inputs import Frame
 from deepbasis.commands.complete.manifest import list_frames, read_manifest
-from deepbasis.commands.complete.storage import address, show, to_path
+from deepbasis.commands.complete.storage import address, fetch, show, to_path
 from deepbasis.data.formats import write_image
 from deepbasis.model import load
 from models import make_model
@@ -313,6 +313,37 @@ def test_what_was_lost_changed_or_damaged_is_made_again(complete):
     assert [name for name in first if now[name] != first[name]] == ["_archive.json", three.name]
     code, out, _ = complete("--shard-frames 2 --max-depth 9")
     assert "done already" not in out
+
+
+def test_a_shard_with_damaged_maps_is_made_again(complete):
+    assert complete()[0] == 0
+    shard = sorted(Path("out").glob("*.parquet"))[0]
+    group = pq.ParquetFile(shard).metadata.row_group(0)
+    columns = {group.column(i).path_in_schema.split(".")[0]: i for i in range(group.num_columns)}
+    place = group.column(columns["depth"]).data_page_offset
+    content = bytearray(shard.read_bytes())
+    content[place + 40 : place + 104] = bytes(64)
+    shard.write_bytes(content)
+    make_frame("a", 77)
+    code, out, err = complete()
+    assert code == 0
+    assert f"warning: {shard} is written again" in err
+    assert "3 of 5 frames were done already" in out
+    assert len(pq.read_table(shard)) == 2
+
+
+def test_the_address_of_a_local_folder_is_that_folder(complete, tmp_path):
+    assert complete(out=f"file://{tmp_path}/there")[0] == 0
+    assert len(list((tmp_path / "there").glob("*.parquet"))) == 3
+
+
+def test_errors_of_any_file_system_name_the_address(monkeypatch, tmp_path):
+    def refuse(*_):
+        raise RuntimeError("403, forbidden")
+
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "get_file", refuse)
+    with pytest.raises(OSError, match=r"memory://a/b\.png cannot be reached: 403, forbidden"):
+        fetch(to_path("memory://a/b.png"), tmp_path)
 
 
 class Killed(BaseException):

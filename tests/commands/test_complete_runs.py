@@ -10,13 +10,16 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import deque
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 
 from deepbasis.cli import main
-from deepbasis.commands.complete.run import state_together
+from deepbasis.commands.complete.run import add_up_to, state_together
 from deepbasis.data.files import atomic_write
 from deepbasis.data.formats import write_depth_png, write_image
 from models import make_model
@@ -105,6 +108,26 @@ def test_bad_points_and_lost_files_fail_alone(complete, sparse):
     assert (code, completed(out)) == (1, ["a", "c"])
     assert "deepbasis: b failed: " in err
     assert "Traceback" not in err
+
+
+def test_if_all_frames_fail_there_is_no_table_but_their_reasons(complete):
+    for name in "abcdefghi":
+        Path(f"rgb/{name}.png").write_bytes(b"no picture")
+    code, _, err = complete("--save-calibration table.json", sparse="")
+    assert code == 1
+    assert err.count("cannot be read as a picture") == 9
+    assert not Path("table.json").exists()
+
+
+def test_bags_get_the_frames_in_order_after_a_resume():
+    planned = [SimpleNamespace(frame=SimpleNamespace(name=name)) for name in "abcd"]
+    summaries = {"a": None, "b": {}, "c": None, "d": {}}
+    sinks, waiting = MagicMock(), deque(planned)
+    for one, summary in ((planned[0], {}), (planned[2], None)):  # the third one fails
+        summaries[one.frame.name] = summary
+        add_up_to(one, waiting, sinks, summaries)
+    add_up_to(None, waiting, sinks, summaries)
+    assert "".join(call.args[0].frame.name for call in sinks.add.call_args_list) == "abd"
 
 
 @pytest.mark.parametrize("option", ["--ground-truth", "--intrinsics", "--sparse"])

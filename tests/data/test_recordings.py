@@ -357,6 +357,26 @@ def test_options_that_would_be_ignored_are_refused(wall, tmp_path, complete, cap
     assert said in capsys.readouterr().err
 
 
+def test_files_of_one_name_and_the_camera_make_frames_out_of_date(wall, tmp_path, complete):
+    write_tum(tmp_path / "tum", wall)
+    lines = []
+    for name in TIMES:
+        (tmp_path / f"tum/depth/{float(name) + 0.005:.6f}.png").rename(
+            tmp_path / f"tum/depth/{float(name):.6f}.png"
+        )
+        lines.append(f"{name} depth/{float(name):.6f}.png")
+    (tmp_path / "tum/depth.txt").write_text("\n".join(lines))
+    camera = tmp_path / "camera.txt"
+    camera.write_text(f"{FX} {FY} {CX} {CY}")
+    words = "tum --intrinsics camera.txt --cloud --no-figure"
+    assert complete(words).count("150 points used") == 2
+    assert "2 of 2 frames are done already" in complete(words)
+    Image.new("RGB", SIZE[::-1]).save(tmp_path / f"tum/rgb/{float(TIMES[0]):.6f}.png")
+    assert "1 of 2 frames are done already" in complete(words)
+    camera.write_text(f"{2 * FX} {2 * FY} {CX} {CY}")
+    assert complete(words).count("150 points used") == 2
+
+
 @pytest.mark.slow
 def test_the_command_reads_them_all(wall, tmp_path, complete):
     write_tum(tmp_path / "tum", wall)

@@ -192,6 +192,7 @@ WRONG = [
     ([["frames", "a.png"]], b"", "without role, name and size"),
     ([["frames", "a.png", True]], b"1", "without role, name and size"),
     ([["../..", "a.png", 3]], b"abc", "without role, name and size"),
+    ([["frames", "a.png", 0]], b"", "a.png is empty"),
     ([["frames", "a.png", 9]], b"abc", "other sizes than the request says"),
     ([["frames", "a.png", 1], ["frames", "b/a.png", 2]], b"abc", "two files called a.png"),
     ([["frames", "a.png", 3]], b"abc", "a.png cannot be read as a picture"),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the server answers and what it refuses, without a browser."""
 
+import asyncio
 import io
 import os
 import re
@@ -22,10 +23,12 @@ from deepbasis.data.formats import encode_depth, open_picture, read_counts
 from deepbasis.data.packaged import packaged
 from deepbasis.page.access import Access
 from deepbasis.page.preview import Preview
-from deepbasis.page.server import STATIC, make_app
+from deepbasis.page.server import LARGEST_HEADER, STATIC, Desk, make_app
+from deepbasis.page.session import MOST_POINTS
 from deepbasis.page.uploads import harmless
 from page.conftest import ADDRESS, SOCKET
 from page.pages import Page, encode
+from waiting import LIMIT, wait_for
 
 ROWS = [[60, 190, 1.14], [230, 130, 3.48], [300, 220, 1.63]]
 ROOM = packaged("rooms")
@@ -367,6 +370,48 @@ def test_too_many_pages_are_told(client):
                 socket.receive_bytes()
     with connect() as socket:  # there is room again
         assert Page(socket).hello["event"] == "hello"
+
+
+def test_a_page_that_vanishes_while_requests_wait_is_no_longer_counted(workshop):
+    class Vanished:
+        """Its requests still arrive, but nothing can be sent to it."""
+
+        async def accept(self):
+            pass
+
+        async def send_bytes(self, _):
+            raise WebSocketDisconnect(1006)
+
+        async def receive(self):
+            await asyncio.sleep(0)
+            return {"type": "websocket.receive", "bytes": encode({"do": "complete", "id": 1})}
+
+    desk = Desk(workshop, 3)
+    asyncio.run(asyncio.wait_for(desk.serve(Vanished()), LIMIT))
+    assert desk.pages == 0
+
+
+def test_a_message_may_hold_as_many_points_as_the_page_allows():
+    rows = [[319.123456789, 239.123456789, 3.14159265359, 0.0123456789]] * MOST_POINTS
+    assert len(encode({"do": "complete", "points": rows})) < LARGEST_HEADER
+
+
+@pytest.mark.slow
+def test_dropped_files_are_removed_when_the_server_is_terminated(tmp_path):
+    words = [sys.executable, "-m", "deepbasis.cli", "serve", "--port", "0", "--no-browser"]
+    server = subprocess.Popen(
+        [*words, "--folder", str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert "the page is at" in server.stdout.readline()
+    wait_for(lambda: list(tmp_path.iterdir()), server)
+    server.terminate()
+    server.communicate(timeout=LIMIT)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_in_capitals_is_that_of_the_server():
+    access = Access.to("MyBox.lan", "secret")
+    assert access.refuses_host("mybox.lan:8321") == ""
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "[", "0.0.0.0"])

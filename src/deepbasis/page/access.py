@@ -33,7 +33,7 @@ class Access:
     def refuses_host(self, host: str) -> str:
         """Why a Host header is refused; empty if it is not."""
         name = _name(host)
-        if name in LOOPBACK or name == self.host:
+        if name in LOOPBACK or name == self.host.lower():
             return ""
         if self.token is not None and (_is_address(name) or name in _own_names()):
             return ""

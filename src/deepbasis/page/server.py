@@ -45,6 +45,10 @@ WAITING = 16
 # A page that asks for one of the first no longer wants the rest of one of the second before it.
 REPLACING = ("complete", "open", "model", "frame")
 REPLACED = ("complete", "frame")
+# Bytes of a message besides files: the points of a page, as text.
+LARGEST_HEADER = 8_000_000
+# Seconds in which a page answers a ping, which waits behind maps on a slow connection.
+SLOWEST = 300
 # WebSocket close codes: a rule was broken; try again later.
 REFUSED, BUSY = 1008, 1013
 log = logging.getLogger("deepbasis.page")
@@ -128,14 +132,18 @@ class Desk:
             return
         self.pages += 1
         session, line = Session(self.workshop), Line()
-        answering = asyncio.create_task(self._answer_all(socket, session, line))
+        # Either ends when the page has left, while the other may wait for ever.
+        tasks = [
+            asyncio.create_task(self._answer_all(socket, session, line)),
+            asyncio.create_task(_receive_all(socket, line)),
+        ]
         try:
-            await _receive_all(socket, line)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.pages -= 1
-            answering.cancel()
-            with suppress(asyncio.CancelledError, WebSocketDisconnect, RuntimeError):
-                await answering
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             # After what is being computed for it, so that no file goes while it is read.
             self.pool.submit(session.close)
 
@@ -207,7 +215,8 @@ def run(app: ASGIApp, bound: socket.socket, max_bytes: int) -> None:
     """Serve until Ctrl-C."""
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, lifespan="off",
-        ws="websockets-sansio", ws_max_size=max_bytes + 65536, ws_per_message_deflate=False,
+        ws="websockets-sansio", ws_max_size=max_bytes + LARGEST_HEADER,
+        ws_per_message_deflate=False, ws_ping_interval=20, ws_ping_timeout=SLOWEST,
         timeout_graceful_shutdown=1,
     )  # fmt: skip
     uvicorn.Server(config).run(sockets=[bound])

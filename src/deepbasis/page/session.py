@@ -312,12 +312,11 @@ class Session:
 
     def _complete(self, request: Request) -> Iterator[tuple[dict[str, Any], Any]]:
         """First every n-th pixel, then all of them."""
-        rows = request.rows("points", (3, 4))
-        if len(rows) > MOST_POINTS:
-            raise ValueError(f"{len(rows)} points are more than the page allows, {MOST_POINTS}")
-        if self.sequence is not None:
-            *_, _ = self.sequence.play_to(int(request.number("frame")))
-            self._take(self.sequence.change(rows))
+        rows = _points_of(request)
+        if self.sequence is not None and self.folder is not None:
+            with speaking_of(self.folder.name):
+                *_, _ = self.sequence.play_to(int(request.number("frame")))
+                self._take(self.sequence.change(rows))
             yield {"step": 1, "done": True} | self._summary(self._answer), _maps(self._answer)
             return
         if self.preview is None:
@@ -508,9 +507,15 @@ def _edited(request: Request) -> dict[int, Float[np.ndarray, "n columns"]]:
     listed = request.header.get("edited") or {}
     if not isinstance(listed, dict) or not all(str(number).isdecimal() for number in listed):
         raise ValueError("the request has no table 'edited' of frames")
-    return {
-        int(n): Request({"points": rows}, b"").rows("points", (3, 4)) for n, rows in listed.items()
-    }
+    return {int(n): _points_of(Request({"points": rows}, b"")) for n, rows in listed.items()}
+
+
+def _points_of(request: Request) -> Float[np.ndarray, "n columns"]:
+    """Points of one image."""
+    rows = request.rows("points", (3, 4))
+    if len(rows) > MOST_POINTS:
+        raise ValueError(f"{len(rows)} points are more than the page allows, {MOST_POINTS}")
+    return rows
 
 
 def _table(rows: Float[np.ndarray, "n columns"]) -> bytes:

@@ -67,6 +67,8 @@ class Uploads:
             if not _is_entry(entry):
                 raise ValueError("the request lists files without role, name and size")
             role, name, size = entry
+            if not size:
+                raise ValueError(f"{harmless(name)} is empty")
             path = folder / role / harmless(name)
             if path.exists():
                 raise ValueError(f"there are two files called {path.name}; rename one of them")
@@ -141,4 +143,4 @@ def _is_entry(entry: object) -> bool:
         return False
     role, name, size = entry
     known = role in ROLES and isinstance(name, str)
-    return known and isinstance(size, int) and not isinstance(size, bool) and size > 0
+    return known and isinstance(size, int) and not isinstance(size, bool) and size >= 0

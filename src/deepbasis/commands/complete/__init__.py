@@ -2,7 +2,7 @@
 """`deepbasis complete`: files in, files out."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -144,16 +144,18 @@ class Complete:
         self.validate()
         if self.is_archive:
             from deepbasis.commands.complete.archive import complete_here, run_archive
+            from deepbasis.commands.complete.storage import to_path
 
+            settings = replace(self, out=to_path(str(self.out)))
             if self.ray is None:
-                run_archive(self, complete_here)
+                run_archive(settings, complete_here)
             else:
                 from deepbasis.data.extras import need
 
                 need("ray.data", "ray", "--ray")
                 from deepbasis.commands.complete.on_ray import complete_on_ray
 
-                run_archive(self, complete_on_ray)
+                run_archive(settings, complete_on_ray)
         else:
             from deepbasis.commands.complete.run import run
 

@@ -216,10 +216,10 @@ class Group:
         path = self.task.shard(self.bench.settings.out)
         keys = {one.frame.name: made_from(one) for one in self.planned}
         done = self.up_to_date(path, keys, maps=False)
+        if len(done) < len(self.planned) and done:  # their maps may be damaged
+            done = self.up_to_date(path, keys, maps=True)
         left = [one for one in self.planned if one.frame.name not in done]
         self.report.already = len(done)
-        if done and left:
-            done = self.up_to_date(path, keys, maps=True)
         if not left:
             for row in done.values():
                 self.count_row(row)

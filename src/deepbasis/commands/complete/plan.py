@@ -58,12 +58,7 @@ def plan(frames: Sequence[Frame], settings: Complete, model: Path) -> list[Plann
         "model": str(model) if str(model).startswith("hf:") else digest(find_file(model)),
         "settings": json.loads(json.dumps(results, default=str)),
     }
-    if settings.extrinsics is not None:
-        common["extrinsics"] = digest(settings.extrinsics)
-    if settings.poses is not None:
-        common["poses"] = digest(settings.poses)
-    if settings.calibration is not None:
-        common["calibration"] = digest(settings.calibration)
+    common |= {role: digest(path) for role, path in _shared_inputs(settings).items()}
     planned = []
     before = ""  # of all frames before, on which a frame of a sequence depends
     for frame, files in zip(frames, named, strict=True):
@@ -79,8 +74,7 @@ def plan(frames: Sequence[Frame], settings: Complete, model: Path) -> list[Plann
 def name_all(frames: Sequence[Frame], settings: Complete) -> list[dict[str, Path]]:
     """Files of all frames; two of one name, and any that would replace an input, are refused."""
     _check_folder(settings.out)
-    given = (settings.extrinsics, settings.poses, settings.calibration)
-    inputs = {os.path.realpath(path) for path in given if path is not None}
+    inputs = {os.path.realpath(path) for path in _shared_inputs(settings).values()}
     inputs |= {os.path.realpath(path) for frame in frames for path in _inputs(frame).values()}
     owner: dict[Path, Frame] = {}
     named = [name_files(frame.name, settings) for frame in frames]
@@ -129,6 +123,13 @@ def _digest(path: Path, written: int, size: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _shared_inputs(settings: Complete) -> dict[str, Path]:
+    """All files that the results of every frame depend on, by their role."""
+    roles = ("intrinsics", "extrinsics", "trajectory", "poses", "calibration")
+    paths: dict[str, Path | None] = {role: getattr(settings, role) for role in roles}
+    return {role: path for role, path in paths.items() if path is not None and not path.is_dir()}
+
+
 def _inputs(frame: Frame) -> dict[str, Path]:
     """All files that the results of a frame depend on, by their role."""
     files = {name: path for name, path in frame._asdict().items() if isinstance(path, Path)}
@@ -137,7 +138,9 @@ def _inputs(frame: Frame) -> dict[str, Path]:
             files[f"{role} scale"] = scales[0]
     if frame.recording is not None:
         files.pop("image")  # one of these, or the recording itself
-        files |= {f"recording {path.name}": path for path in frame.recording.files(frame.name)}
+        # Image and depth are often called the same, in two folders.
+        recorded = enumerate(frame.recording.files(frame.name))
+        files |= {f"recording {number} {path.name}": path for number, path in recorded}
     return files
 
 

@@ -17,7 +17,7 @@ from deepbasis.commands.complete import Complete
 from deepbasis.commands.complete.inputs import Loaded, find_frames, load
 from deepbasis.commands.complete.outputs import write
 from deepbasis.commands.complete.plan import Planned, plan
-from deepbasis.commands.complete.sinks import open_sinks
+from deepbasis.commands.complete.sinks import Sinks, open_sinks
 from deepbasis.conformal import FEWEST_GROUPS, ConformalTable
 from deepbasis.data.files import remove_abandoned
 from deepbasis.data.limits import MissingOption, in_memory
@@ -81,9 +81,7 @@ def run(settings: Complete) -> None:
         if settings.json and (found := summaries[one.frame.name]) is not None:
             tell(one, found, settings, warned)
     with open_sinks(settings) as sinks:
-        for one in planned:
-            if sinks and summaries[one.frame.name] is not None:
-                sinks.add(one)
+        waiting = deque(planned)  # for the sinks, which take frames in order
         # Closed at any end, so that the bar gives the terminal its cursor back.
         with closing(complete_with_bar(left, settings)) as results:
             for one, result in results:
@@ -94,7 +92,8 @@ def run(settings: Complete) -> None:
                 else:
                     summaries[one.frame.name] = result
                     tell(one, result, settings, warned)
-                    sinks.add(one)
+                add_up_to(one, waiting, sinks, summaries)
+        add_up_to(None, waiting, sinks, summaries)
     done = [one for one in planned if summaries[one.frame.name] is not None]
     for warning, frames_of_it in warned.items():
         if frames_of_it > 1:
@@ -105,6 +104,21 @@ def run(settings: Complete) -> None:
         settings.say(f"depth, std and summaries are in {settings.out}")
     if failed:
         report_failures(failed, len(planned), settings)
+
+
+def add_up_to(
+    last: Planned | None,
+    waiting: deque[Planned],
+    sinks: Sinks,
+    summaries: dict[str, dict[str, Any] | None],
+) -> None:
+    """Give the sinks the frames that are done, up to this one, or all of them."""
+    while waiting:
+        one = waiting.popleft()
+        if sinks and summaries[one.frame.name] is not None:
+            sinks.add(one)
+        if one is last:
+            return
 
 
 def report_checks(
@@ -120,7 +134,7 @@ def report_checks(
         if wrong := [one.frame.name for one, verdict in checked if verdict == "contradicted"]:
             more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
             settings.say(f"contradicted: {', '.join(wrong[:NAMED])}{more}")
-    if settings.save_calibration is not None:
+    if settings.save_calibration is not None and checks:
         table = Check.join(checks).table()
         table.save(settings.save_calibration)
         settings.say(

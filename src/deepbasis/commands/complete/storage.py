@@ -110,5 +110,7 @@ def _telling(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise FileNotFoundError(f"there is no file {show(path)}; check its name") from error
-    except OSError as error:
+    except (ValueError, ModuleNotFoundError):
+        raise
+    except Exception as error:  # each file system has errors of its own
         raise OSError(f"{show(path)} cannot be reached: {error}") from error

@@ -3,6 +3,8 @@
 
 import os
 import secrets
+import signal
+import sys
 import tempfile
 import threading
 import webbrowser
@@ -34,6 +36,8 @@ def start(settings: Serve) -> None:
     access = Access.to(settings.host, token)
     # Readers refuse larger files before memory is taken for them.
     os.environ.setdefault(VARIABLE, f"{NUMBERS_PER_PIXEL * settings.max_pixels:g}")
+    # uvicorn raises the signal again; files that were dropped are removed before the end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with tempfile.TemporaryDirectory(dir=settings.folder, prefix="deepbasis-") as folder:
         uploads = Uploads(
             Path(folder), round(1e6 * settings.max_upload), round(1e6 * settings.max_pixels)
