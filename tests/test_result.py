@@ -50,6 +50,28 @@ def to_map(rows, fill=0.0):
     return depth
 
 
+def test_a_wrong_point_at_the_very_border_is_named():
+    room = packaged("rooms")[0]
+    depth = room.depth[0].numpy()
+    v, u = np.random.default_rng(0).permutation(np.argwhere(depth > 0))[:60].T
+    rows = np.stack([u, v, depth[v, u]], 1).astype(np.float64)
+    width = depth.shape[1]
+    out = load("indoor").complete(room.image, np.vstack([rows, [width - 0.5 - 1e-9, 120, 60.0]]))
+    assert any(one.u > width - 1 for one in out.outliers)
+
+
+def test_the_largest_depth_is_not_beyond_itself(model, image):
+    out = model.complete(image, [[1, 1, 10.0], [2, 2, 10.0], [3, 3, 5.0]], max_depth=10)
+    assert (len(out.points), out.dropped) == (3, {})
+
+
+def test_of_equal_points_on_a_pixel_the_most_certain_counts(model, image):
+    rows = [[1, 1, 2.0, 0.001], [1, 1, 2.0, 5.0], [4, 4, 3.0, 0.1]]
+    one, other = (model.complete(image, some) for some in (rows, rows[1::-1] + rows[2:]))
+    assert one.points[0, 3] == pytest.approx(0.001)
+    np.testing.assert_array_equal(one.depth, other.depth)
+
+
 def test_depth_std_and_intervals_are_quantiles_of_a_laplace(model, image, rows):
     out = model.complete(image, rows)
     spread = stats.laplace(out.latent_mean, np.sqrt(out.latent_var / 2))

@@ -206,3 +206,9 @@ def test_calibrated_error_bars_are_seldom_doubted_however_few_the_points():
         for _ in range(300)
     ]
     assert np.mean(doubted) < 0.08  # four levels, each wrong in about 1 of 100
+
+
+@pytest.mark.parametrize("factor", [1e6, 1e-5])
+def test_depths_of_any_wrong_unit_are_contradicted(rooms, scene, factor):
+    found = check_registration(scene, measure(rooms[0], 120) * [1, 1, factor])
+    assert found.contradicted

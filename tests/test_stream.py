@@ -126,6 +126,18 @@ def test_without_points_the_error_bars_are_those_of_single_frames():
         assert NO_POINTS in out.warnings
 
 
+@pytest.mark.parametrize("name", ["indoor", "open"])
+def test_after_a_point_the_error_bars_of_a_still_image_grow(name):
+    """Towards those of a single frame, also if the image is unfamiliar."""
+    model, frame = bundled(name), room()[0]
+    points = draw_points(frame, 1, 0)
+    outs = model.stream([(frame.image, points), *[frame.image] * 12])
+    median = [float(np.median(out.latent_var)) for out in outs]
+    assert all(later > 0.999 * earlier for earlier, later in pairwise(median[1:]))
+    (alone,) = model.stream([frame.image])
+    assert median[-1] < np.median(alone.latent_var)
+
+
 def flicker(outs, frames):
     """Mean absolute change of the error along the true motion."""
     changes = []
@@ -261,6 +273,38 @@ def test_the_map_grows_and_its_points_become_less_certain():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("steps", [1, 8])
+def test_points_drift_by_the_way_of_the_camera_at_any_frame_rate(steps):
+    model, frame = bundled("open"), room()[0]
+    scene = model.prepare(frame.image)
+    state = Stream(model.network.fit, robust=False, intrinsics=camera(frame))
+    state.add(scene, draw_points(frame, 30, 0), np.eye(4))
+    pose = np.eye(4)
+    for _ in range(steps):
+        pose[0, 3] += 0.4 / steps
+        out = state.add(scene, None, pose)
+    np.testing.assert_allclose(np.median(out.points[:, 3]), stream.DRIFT * 0.4, rtol=1e-6)
+
+
+def test_what_a_user_does_to_a_result_does_not_change_the_next_frame():
+    model, frame = bundled("open"), room()[0]
+    frames = [(frame.image, draw_points(frame, 20, 0)), frame.image]
+    expected = [out.latent_mean.copy() for out in model.stream(frames)]
+    for number, out in enumerate(model.stream(frames)):
+        np.testing.assert_array_equal(out.latent_mean, expected[number])
+        out.latent_mean[:] = 9.0
+
+
+def test_points_of_weight_0_are_not_carried_over():
+    model, frame = bundled("open"), room()[0]
+    points = to_points(draw_points(frame, 40, 0), SIZE)
+    points.weight[::2] = 0
+    state = Stream(model.network.fit, robust=False, intrinsics=camera(frame))
+    for given in (points, None):
+        out = state.add(model.prepare(frame.image), given, np.eye(4))
+        assert len(out.points) == 20
+
+
 def test_with_poses_depth_becomes_better_than_without():
     model, frames = bundled("indoor"), room(0)
     triples = [(f.image, draw_points(f, 20, i), f.pose) for i, f in enumerate(frames)]
@@ -307,6 +351,10 @@ def test_bad_frames_are_refused_in_one_sentence():
     assert "pass `intrinsics`" in say([(frame.image, None, pose)])
     assert "frame 0 is not a valid pose" in say([(frame.image, None, 2 * pose)], intrinsics=k)
     assert "the pose of frame 0 is [3, 4]" in say([(frame.image, None, pose[:3])], intrinsics=k)
+    turned = np.eye(4)
+    turned[3, :3] = 1.0
+    assert "is it transposed?" in say([(frame.image, None, turned)], intrinsics=k)
+    assert "the camera's intrinsics" in say([frame.image], intrinsics=2 * k)
     assert "NaN" not in say([(frame.image, None, pose * np.nan)], intrinsics=k)
     assert "the camera's intrinsics" in say([frame.image], intrinsics=-k)
     assert "a tuple of 4" in say([(frame.image, None, pose, 1)])

@@ -23,6 +23,8 @@ Camera = Float[Tensor, "3 3"]
 
 # Share of its bounding box that a sensor's points cover, whatever the outline of what it sees.
 COVERED = 0.75
+# Relative error of a depth that was stored as float32 logarithm.
+ROUNDING = 1e-6
 WANTED_CAMERA = "[[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels"
 
 
@@ -276,9 +278,10 @@ class Points:
         Returns:
             The points that are left.
         """
+        farthest = max_depth * (1 + ROUNDING)
         tests: dict[str, Callable[[Rows], Bool[np.ndarray, " n"]]] = {
             "outside the image": lambda rows: _inside(rows, size),
-            f"beyond the largest depth, {max_depth:g} m": lambda rows: rows[:, 2] <= max_depth,
+            f"beyond the largest depth, {max_depth:g} m": lambda rows: rows[:, 2] <= farthest,
             "on the pixel of a nearer or equal point": lambda rows: _nearest(rows, size),
         }
         points, dropped = self, dict(self.dropped)
@@ -501,7 +504,8 @@ def check_camera(intrinsics: Camera) -> None:
     """
     _check_camera_shape(intrinsics)
     positive = intrinsics.isfinite().all() and (intrinsics.diagonal() > 0).all()
-    if not (positive and torch.linalg.det(intrinsics.double()) > 0):
+    last = torch.allclose(intrinsics[2].double().cpu(), torch.eye(3).double()[2])
+    if not (positive and last and torch.linalg.det(intrinsics.double()) > 0):
         raise ValueError(f"the camera's intrinsics are {intrinsics.tolist()}; pass {WANTED_CAMERA}")
 
 
@@ -537,6 +541,11 @@ def check_pose(pose: ArrayLike, name: str) -> Float[Tensor, "4 4"]:
         raise ValueError(
             f"{name} is not a valid pose: its first three columns are not a rotation, "
             f"{rotation.tolist()}"
+        )
+    if not torch.allclose(values[3], torch.eye(4).double()[3]):
+        raise ValueError(
+            f"{name} is not a valid pose: its last row is {values[3].tolist()}, not 0 0 0 1; is it "
+            "transposed?"
         )
     return values
 
@@ -577,7 +586,8 @@ def _inside(rows: Rows, size: tuple[int, int]) -> Bool[np.ndarray, " n"]:
 def _nearest(rows: Rows, size: tuple[int, int]) -> Bool[np.ndarray, " n"]:
     """Which points have no nearer one on their pixel."""
     owner = np.full(size, -1)
-    far_first = np.argsort(-rows[:, 2], kind="stable")
+    sigma = rows[:, 3] if rows.shape[1] == 4 else np.zeros(len(rows))
+    far_first = np.lexsort((-sigma, -rows[:, 2]))  # of equal ones the most certain is last
     column, row = np.floor(rows[:, :2] + 0.5).astype(np.int64).T
     # Where an index is repeated, numpy assigns the last value: the nearest point's.
     owner[row[far_first], column[far_first]] = far_first

@@ -107,7 +107,11 @@ def check_registration(scene: Scene, rows: Rows, seed: int = 0) -> Registration 
 def _try_scales(scene: Scene, rows: Rows) -> Registration | None:
     """What is found if the depths are far too large or too small."""
     own = _log_evidence(scene, rows)
-    gains = {f: _log_evidence(scene, _scaled(rows, f)) - own for f in SCALES}
+    low, high = rows[:, 2].min(), rows[:, 2].max()
+    scales = [f for f in SCALES if f * low > latent.LEAST_DEPTH and f * high < latent.LARGEST_DEPTH]
+    if not scales:
+        return None
+    gains = {f: _log_evidence(scene, _scaled(rows, f)) - own for f in scales}
     factor = max(gains, key=lambda f: gains[f])
     if gains[factor] <= SCALE_GAIN:
         return None

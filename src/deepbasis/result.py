@@ -323,7 +323,7 @@ class Completion:
             return []
         rows = torch.from_numpy(self.points)[wrong]
         if self.left_out.any():
-            row, column = (part[0].cpu()[wrong] for part in self.fitted.observed.points.pixel)
+            column, row = (rows[:, :2] + 0.5).floor().long().unbind(1)
             error = latent.to_latent(rows[:, 2]) - torch.from_numpy(self.latent_mean)[row, column]
         else:
             error = self.fitted.leave_one_out().residual[wrong]

@@ -206,6 +206,7 @@ class Stream:
         size = (scene.image.shape[2], scene.image.shape[3])
         place = self._check(size, pose)
         own = to_points(points, size).inside(size, self.limit)
+        own = own.where(own.weight > 0)
         if self.robust and len(own):
             right = self.layer.judge(scene.observe(own, errors=self.errors)).cpu() <= WRONG
             own = own.where(right)
@@ -226,7 +227,7 @@ class Stream:
                 known = absorb(last.fitted, left)
             if known is not None:
                 v, u = places.to(scene.image.device).mT[:, None]
-                known = widen(known, self.prior, scene.pyramid.at(v, u)[0].mean(0))
+                known = widen(known, self._prior_of(scene), scene.pyramid.at(v, u)[0].mean(0))
         fitted = self._fit(scene, used, known)
         if last is not None and len(own) and (known is not None or len(used) > len(own)):
             anew = self._fit(scene, used, None)
@@ -243,7 +244,7 @@ class Stream:
         if known is not None:
             kept = tuple(warning for warning in out.warnings if warning != NO_POINTS)
             out = replace(out, warnings=kept)
-        mean = shown.prediction.mean[0, 0]
+        mean = shown.prediction.mean[0, 0].clone()  # the result is the user's
         self.last = LastFrame(grey, mean, known, fitted, place, used)
         self.count += 1
         return out
@@ -271,10 +272,12 @@ class Stream:
             return own, left
         marks = Landmarks.of(last.points, self.camera, last.pose)
         way = float((pose[:3, 3] - last.pose[:3, 3]).norm())
-        rows = marks._replace(var=marks.var + (DRIFT * way) ** 2).seen_from(pose, self.camera)
+        sigma = marks.var.sqrt() + DRIFT * way  # adds up along the way, at any frame rate
+        rows = marks._replace(var=sigma.square()).seen_from(pose, self.camera)
         u, v, depth, sigma = rows.unbind(1)
         height, width = size
-        inside = (u > -0.5) & (u < width - 0.5) & (v > -0.5) & (v < height - 0.5) & (depth > 0)
+        inside = (u > -0.5) & (u < width - 0.5) & (v > -0.5) & (v < height - 0.5)
+        inside &= latent.is_valid(depth)
         kept = inside.nonzero()[:, 0]
         # The most certain ones, which are the newest.
         kept = kept[sigma[kept].argsort(stable=True)[: max(MAP_POINTS - len(own), 0)]]
@@ -300,13 +303,24 @@ class Stream:
         cov[0, 0] += OFFSET**2  # the constant comes first
         return fit.Prior(own.mean.double(), cov)
 
+    def _prior_of(self, scene: View) -> fit.Prior:
+        """Of the weights of this frame alone: wider if its image is unfamiliar."""
+        none = scene.observe(to_points(None, scene.pyramid.size), errors=self.errors)
+        found = self.layer.error_model(self.errors).prior_of(_learned(self.prior), none)
+        return fit.Prior(found.mean[0], found.cov[0]) if found.mean.ndim > 1 else found
+
     def _fit(self, scene: View, points: Points, known: fit.Prior | None) -> Fitted:
-        prior = self.prior if known is None else known
-        learned = LearnedPrior(len(prior.mean)).double().to(prior.mean.device)
-        learned.set(prior, self.layer.prior.alpha.value if known is None else KNOWN_SCALE)
+        alpha = self.layer.prior.alpha.value if known is None else KNOWN_SCALE
+        learned = _learned(self.prior if known is None else known, alpha)
         return scene.fit(
             points, errors=self.errors, huber=self.huber, prior=learned, widened=known is None
         )
+
+
+def _learned(prior: fit.Prior, alpha: fit.Gamma | None = None) -> LearnedPrior:
+    learned = LearnedPrior(len(prior.mean)).double().to(prior.mean.device)
+    learned.set(prior, alpha)
+    return learned
 
 
 def absorb(fitted: Fitted, some: Bool[Tensor, "n"]) -> fit.Prior:

@@ -3,6 +3,7 @@
 
 import torch
 
+from deepbasis.fit import hidden
 from deepbasis.fit.hidden import find_hidden
 
 WIDTH = 600
@@ -30,3 +31,19 @@ def test_slopes_steps_and_no_points_hide_nothing():
     for depth in (1 + 20 * position[:, 0], torch.where(position[:, 1] < 0.05, 2.0, 9.0)):
         assert not find_hidden(position, depth.log()).any()
     assert find_hidden(torch.zeros(0, 2), torch.zeros(0)).shape == (0,)
+
+
+def test_many_points_are_searched_like_few(monkeypatch):
+    """All pairs, and a few points at a time with those of no nearer neighbour left out."""
+    draw = torch.Generator().manual_seed(0)
+    position = torch.rand(3000, 2, generator=draw) * 0.2
+    z = 2 * torch.rand(3000, generator=draw)
+    apart = position[None] - position[:, None]
+    hides = (apart.norm(dim=-1) <= hidden.REACH) & (z[:, None] - z[None] > hidden.NEARER)
+    quadrant = 2 * (apart[..., 0] > 0) + (apart[..., 1] > 0)
+    seen = torch.stack([(hides & (quadrant == q)).any(1) for q in range(4)])
+    expected = seen.sum(0) >= hidden.QUADRANTS
+    assert 0.05 < expected.double().mean() < 0.95
+    for chunk in (hidden.CHUNK, 100):
+        monkeypatch.setattr(hidden, "CHUNK", chunk)
+        assert torch.equal(find_hidden(position, z), expected)

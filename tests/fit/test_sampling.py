@@ -173,3 +173,10 @@ def test_the_chosen_measurements_are_the_best_of_all(generator):
         before = chosen[:i]
         best = min(range(7), key=lambda c: left([*before, c]))
         assert one == best or math.isclose(left([*before, one]), left([*before, best]))
+
+
+def test_no_place_is_chosen_twice_with_or_without_noise():
+    root = torch.randn(12, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for noise in (0.0, 0.01, 10.0):
+        chosen = sampling.choose_measurements(root @ root.mT, torch.full((12,), noise), 12)
+        assert sorted(chosen.tolist()) == list(range(12))

@@ -55,6 +55,15 @@ def test_a_third_of_the_points_may_be_off_to_the_same_side(n, share, generator):
         assert found[wrong:].double().mean() < 0.03
 
 
+@pytest.mark.parametrize("factor", [1e-6, 1000, 1e6])
+def test_a_scale_that_all_points_share_contradicts_nothing(factor, generator):
+    points = make_points(40, generator)
+    points.z[:4] += 0.9
+    other = points._replace(z=points.z + np.log(factor))
+    assert torch.equal(find(other), find(points))
+    assert find(points)[:4].all()
+
+
 def test_a_share_of_the_points_determines_the_bases(generator, monkeypatch):
     points = make_points(900, generator)
     points.z[:200] -= 0.7

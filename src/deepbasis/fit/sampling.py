@@ -124,9 +124,12 @@ def choose_measurements(
     Measuring c, with noise, lowers the variance of p by cov(p, c)^2 / (cov(c, c) + noise(c)).
     """
     cov, chosen = cov.clone(), []
+    # Without noise, nothing is left of the variance of a place that was measured.
+    least = torch.finfo(cov.dtype).eps * (cov.diagonal() + noise).max()
     for _ in range(count):
-        var = cov.diagonal() + noise
+        var = (cov.diagonal() + noise).clamp(min=least)
         gain = cov.square().sum(0) / var
+        gain[chosen] = -1.0
         best = int(gain.argmax())
         chosen.append(best)
         cov -= torch.outer(cov[:, best], cov[best]) / var[best]

@@ -134,14 +134,14 @@ def fit_bases(points: Places, prior: Prior, scatter: float) -> OnBases:
     checked = check_points(points.phi, points.z, points.weight)
     root, start = prior.root.to(checked.phi), prior.mean.to(checked.phi)
     all_phi, all_z = checked.phi @ root, checked.z - checked.phi @ start
+    all_z = all_z - all_z.median()  # a scale that all points share contradicts nothing
     check_finite(checked, all_phi.mT @ all_phi)
     all_noise = points.noise.double()
     few = len(all_z) <= ENOUGH
     some = slice(None) if few else coarse_to_fine(points.x[:, :2])[:ENOUGH]
     phi, z, extra = all_phi[some], all_z[some], all_noise[some]
     least = torch.tensor(max(scatter, SMALLEST)).to(z)
-    # A scale that all points share contradicts nothing.
-    residual, var, pi = z - z.median(), least, 0.1
+    residual, var, pi = z, least, 0.1
     for _ in range(LEAST_ABSOLUTE):
         right = (1 + residual.square() / (var + extra)).rsqrt()
         mean, chol = solve(phi, z, right / (var + extra))
