@@ -149,6 +149,16 @@ def test_a_damaged_model_of_colmap(wall, tmp_path, binary):
         path.write_bytes(whole)
 
 
+@pytest.mark.parametrize("binary", [True, False])
+def test_images_of_colmap_with_one_name_are_refused(wall, tmp_path, binary):
+    """Files are matched by name, so the pose of one would be given to the other."""
+    folder = write_colmap(tmp_path / "sparse", wall, binary=binary)
+    path = folder / ("images.bin" if binary else "images.txt")
+    path.write_bytes(path.read_bytes().replace(b"cam/001.png", b"car/000.png"))
+    with pytest.raises(ValueError, match=r"two images are called '000', in different folders"):
+        read_model(folder)
+
+
 def write_tum(root, wall):
     names = wall.save_images(root / "rgb", TIMES)
     for name, rows in zip(TIMES, wall.rows, strict=True):
@@ -176,6 +186,13 @@ def test_tum_folders_are_paired_by_time(wall, tmp_path):
         TumFolder(tmp_path, tolerance=0.001)
     (tmp_path / "rgb.txt").write_text("1305031452.79 rgb/a.png left\n")
     with pytest.raises(ValueError, match=r"rgb.txt, line 1: .* is not `time path`"):
+        TumFolder(tmp_path)
+
+
+def test_images_of_tum_with_one_name_are_refused(wall, tmp_path):
+    write_tum(tmp_path, wall)
+    (tmp_path / "rgb.txt").write_text(f"{TIMES[0]} a/1.png\n{TIMES[1]} b/1.png\n")
+    with pytest.raises(ValueError, match=r"rgb.txt: two images are called '1', in different fol"):
         TumFolder(tmp_path)
 
 
