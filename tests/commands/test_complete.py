@@ -335,6 +335,12 @@ def test_bad_input_is_one_sentence_and_writes_nothing(complete, capsys, words, m
     check_refused(complete(words), message, capsys)
 
 
+@pytest.mark.parametrize("kind", ["c16", "?", [("u", "f4"), ("v", "f4")]])
+def test_rows_that_are_no_numbers_are_refused(complete, capsys, kind):
+    np.save("rows.npy", np.ones((5, 3), kind))
+    check_refused(complete("--sparse rows.npy"), "a depth map is [height, width] numbers", capsys)
+
+
 def check_refused(code, message, capsys):
     said = capsys.readouterr()
     assert code == 2

@@ -276,7 +276,7 @@ def read_ground_truth(
 def is_rows(path: Path, size: tuple[int, ...]) -> bool:
     """Whether an array holds rows of points, not a depth map."""
     values = load_array(path)
-    rows = values.ndim == 2 and values.shape[1] in (3, 4)
+    rows = values.ndim == 2 and values.shape[1] in (3, 4) and values.dtype.kind in "iuf"
     if rows and values.shape == size:
         raise ValueError(
             f"{path} is {list(values.shape)}, which could be a depth map of the image's size or "
