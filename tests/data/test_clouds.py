@@ -179,6 +179,12 @@ def test_a_wrong_ply_is_refused(tmp_path, text, said):
         read_cloud(tmp_path / "c.ply")
 
 
+def test_a_scale_counts_before_the_unit_is_checked(tmp_path):
+    (tmp_path / "c.ply").write_text(ply(body="4000 0 3000\n"))
+    assert read_cloud(tmp_path / "c.ply", 1000).tolist() == [[4, 0, 3]]
+    assert read_cloud(tmp_path / "c.ply", is_map=True).tolist() == [[4000, 0, 3000]]
+
+
 def test_a_truncated_binary_ply_is_refused(tmp_path):
     write_ply(tmp_path / "c.ply", XYZ)
     content = (tmp_path / "c.ply").read_bytes()

@@ -196,16 +196,21 @@ def test_images_of_tum_with_one_name_are_refused(wall, tmp_path):
         TumFolder(tmp_path)
 
 
-def test_a_trajectory_with_a_map(wall, tmp_path):
+FAR = np.array([3000.0, 4000, 0])
+
+
+@pytest.mark.parametrize(("scale", "moved"), [(2.0, 0), (1000.0, 0), (1.0, FAR)])
+def test_a_trajectory_with_a_map(wall, tmp_path, scale, moved):
+    """In another unit, or far from the origin of the map."""
     images = wall.save_images(tmp_path / "rgb", TIMES)
     lines = []
     for name, pose in zip(TIMES, wall.poses, strict=True):
         quaternion = Rotation.from_matrix(pose[:3, :3]).as_quat()
-        numbers = [*(2 * pose[:3, 3]), *quaternion]
+        numbers = [*(scale * (pose[:3, 3] + moved)), *quaternion]
         lines.append(f"{float(name) + 0.001:.6f} " + " ".join(f"{x:.9f}" for x in numbers))
     (tmp_path / "poses.txt").write_text("\n".join(["# time tx ...", *reversed(lines)]))
-    write_ply(tmp_path / "map.ply", 2 * wall.world[1])
-    frames = MapFrames(images, tmp_path / "poses.txt", tmp_path / "map.ply", CAMERA, scale=2.0)
+    write_ply(tmp_path / "map.ply", scale * (wall.world[1] + moved))
+    frames = MapFrames(images, tmp_path / "poses.txt", tmp_path / "map.ply", CAMERA, scale)
     found = frames.read(TIMES[1])
     same_points(found.points, wall.rows[1], 1e-5)
     with pytest.raises(ValueError, match="is not named by its time in seconds"):
@@ -245,6 +250,17 @@ def test_transforms_of_nerfstudio(wall, tmp_path, depth):
     same_points(found.points, wall.rows[1], 1e-5)
     assert torch.allclose(found.camera, CAMERA)
     assert (found.image == wall.images[1]).all()
+
+
+def test_a_cloud_of_nerfstudio_may_be_far_from_its_origin(wall, tmp_path):
+    content = write_transforms(tmp_path, wall, depth=False)
+    write_ply(tmp_path / "sparse_pc.ply", wall.world[1] + FAR)
+    for frame in content["frames"]:
+        pose = np.array(frame["transform_matrix"])
+        pose[:3, 3] += FAR
+        frame["transform_matrix"] = pose.tolist()
+    (tmp_path / "transforms.json").write_text(json.dumps(content))
+    same_points(NerfFrames(tmp_path).read("frame_00002").points, wall.rows[1], 1e-5)
 
 
 def test_damaged_transforms(wall, tmp_path):

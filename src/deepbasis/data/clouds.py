@@ -99,20 +99,27 @@ def read_points(path: Path) -> Float[np.ndarray, "n columns"]:
     return np.array(rows)
 
 
-def read_cloud(path: Path) -> Float[np.ndarray, "n 3"]:
+def read_cloud(path: Path, scale: float = 1.0, *, is_map: bool = False) -> Float[np.ndarray, "n 3"]:
     """Read a .ply, .pcd, .xyz, .las, .laz or .e57 point cloud, or a .bin file of KITTI: x, y, z in
     metres.
+
+    Args:
+        path: the file.
+        scale: metres = coordinate / scale.
+        is_map: whether the points may be far from 0, so that their distance from it does not tell
+            millimetres from metres.
     """
     if path.suffix.lower() in SURVEYS:
-        return read_survey(path)
+        return read_survey(path) / scale
     headers = {".ply": _ply_table, ".pcd": _pcd_table, ".bin": _bin_table, ".xyz": _xyz_table}
     if path.suffix.lower() not in headers:
         raise ValueError(f"{path} is not a supported point cloud; convert it to .ply or .pcd")
     with reading(path, "a point cloud"), find_file(path).open("rb") as file:
         table = headers[path.suffix.lower()](file)
         check_count(table.points * max(len(table.fields), 1), path, "numbers")
-        xyz = _read_table(file, table)
-    check_metres(np.linalg.norm(xyz, axis=1), path)
+        xyz = _read_table(file, table) / scale
+    if not is_map:
+        check_metres(np.linalg.norm(xyz, axis=1), path)
     return xyz
 
 

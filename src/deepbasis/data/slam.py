@@ -106,7 +106,7 @@ class MapFrames:
     ) -> None:
         self.images, self.camera, self.shared = images, camera, [trajectory, cloud]
         known, poses = read_trajectory(trajectory).by_time()
-        self.map = torch.from_numpy(read_cloud(cloud)) / scale
+        self.map = torch.from_numpy(read_cloud(cloud, scale, is_map=True))
         times = sorted((_to_time(name, path), name) for name, path in images.items())
         pairs = pair([time for time, _ in times], known, tolerance, str(trajectory))
         self._poses = {}
