@@ -69,6 +69,10 @@ def test_a_fourth_column_is_sigma(tmp_path):
         ("1 2 3\n41 160 1,512\n", r"line 2: '41 160 1,512' has more than one kind of separator"),
         ("x y z\n1 2 3\n", r"has columns x, y and z; if these are points in space, save"),
         ("row,x,depth\n1,2,3\n", r"has the row first, by its header.*swap the first two"),
+        ("id,x,y,depth\n9,1,2,3\n", r"p\.csv does not say which columns are u, v and depth"),
+        ("left right far\n1 2 3\n", r"by its header 'left right far'; call them u, v, depth and"),
+        ("x,y,depth,id\n1,2,3,9\n", r"does not say which columns are u, v and depth"),
+        ("u,v,range\n1,2,3\n", r"p\.csv has a column `range`, .* but z-depth is needed; convert"),
         ("id,u,v,depth\n1,2,3\n", r"line 2: '1,2,3' has 3 columns, but the header .* has 4"),
         ("id,u,v,depth\n1,2,3,far\n", r"line 2: '1,2,3,far' is not 3 numbers"),
     ],
@@ -82,7 +86,7 @@ def test_a_malformed_table_is_named_by_line(tmp_path, text, said):
 @pytest.mark.parametrize(
     "text",
     ["depth,u,v\n3,1,2\n", "id,u,v,depth\nfirst,1,2,3\n", "Row;Col;Metres\n2;1;3\n", "1 2 3\n",
-     "column row time range\n1 2 0.5 3\n", "left right far\n1 2 3\n"],
+     "column row range metres\n1 2 3.5 3\n", "x y depth\n1 2 3\n", "Col px m\n1 2 3\n"],
 )  # fmt: skip
 def test_a_header_tells_the_columns(tmp_path, text):
     (tmp_path / "p.csv").write_text(text)

@@ -40,9 +40,11 @@ MOST_FIELDS = 10_000
 ROW_FIRST = ("v", "row", "y", "r")
 # What the columns of a table of points are called.
 COLUMNS = {
-    "u": ("u", "col", "column"), "v": ("v", "row"), "depth": ("depth", "metres", "meters", "range"),
+    "u": ("u", "col", "column"), "v": ("v", "row"), "depth": ("depth", "metres", "meters"),
     "sigma": ("sigma", "std"),
 }  # fmt: skip
+# Without all of these names, a table whose header begins with one of these is read by position.
+COLUMN_FIRST = (*COLUMNS["u"], "x")
 
 
 class _Table(NamedTuple):
@@ -60,7 +62,8 @@ def read_points(path: Path) -> Float[np.ndarray, "n columns"]:
 
     u is the column, v the row, depth and sigma (its standard deviation) are in metres. Commas or
     white space separate columns. `#` starts a comment. The first line may be a header; if it names
-    u, v and depth, they may be in any order, with other columns between them.
+    u, v and depth, they may be in any order, with other columns between them. If not, it must begin
+    with the name of the column, such as x.
     """
     rows: list[list[float]] = []
     text = read_text(find_file(path))
@@ -320,14 +323,26 @@ def _find_columns(header: list[str]) -> list[int]:
     return [place[0] for place in places if len(place) == 1] if clear else []
 
 
-def _check_header(words: list[str], path: Path) -> None:
-    if [word.lower() for word in words[:3]] == ["x", "y", "z"]:
+def _check_header(header: list[str], path: Path) -> None:
+    """Refuse a header that says that the order of the columns is not u, v, depth, sigma."""
+    words = [word.lower() for word in header]
+    if words[:3] == ["x", "y", "z"]:
         raise ValueError(
             f"{path} has columns x, y and z; if these are points in space, save them as "
             ".ply, and if they are pixels with depth, call them u, v and depth"
         )
-    if words[0].lower() in ROW_FIRST:
+    if "range" in words and not set(COLUMNS["depth"]) & set(words):
         raise ValueError(
-            f"{path} has the row first, by its header {_show(' '.join(words))}; the order is u "
+            f"{path} has a column `range`, a distance along the ray, but z-depth is needed; "
+            "convert it with deepbasis.points.range_to_depth and call it depth"
+        )
+    if words[0] in ROW_FIRST:
+        raise ValueError(
+            f"{path} has the row first, by its header {_show(' '.join(header))}; the order is u "
             "(column), v (row), depth: swap the first two"
+        )
+    if words[0] not in COLUMN_FIRST or not set(words[3:]) <= set(COLUMNS["sigma"]):
+        raise ValueError(
+            f"{path} does not say which columns are u, v and depth, by its header "
+            f"{_show(' '.join(header))}; call them u, v, depth and, if there is one, sigma"
         )
