@@ -279,6 +279,13 @@ def test_a_bin_is_four_floats_a_point(tmp_path):
     assert read_cloud(tmp_path / "c.bin").tolist() == [[1.5, -2.25, 3], [4, 5, 6]]
 
 
+def test_a_bin_of_nuscenes_is_refused(tmp_path):
+    """Four points of five floats are as long as five of four."""
+    np.ones((4, 5), "<f4").tofile(tmp_path / "c.pcd.bin")
+    with refused(r"c\.pcd\.bin cannot be read .*: files of nuScenes have five numbers for each"):
+        read_cloud(tmp_path / "c.pcd.bin")
+
+
 @pytest.mark.parametrize(
     ("size", "said"),
     [

@@ -232,6 +232,10 @@ def _xyz_table(file: BinaryIO) -> _Table:
 
 def _bin_table(file: BinaryIO) -> _Table:
     """A .bin file has no header. Each point is four floats: x, y, z and reflectance."""
+    if str(file.name).lower().endswith(".pcd.bin"):
+        raise ValueError(
+            "files of nuScenes have five numbers for each point, not four; save x, y and z as .ply"
+        )
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     if size % 16:
