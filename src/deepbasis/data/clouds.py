@@ -225,6 +225,7 @@ def _pcd_table(file: BinaryIO) -> _Table:
 
 def _xyz_table(file: BinaryIO) -> _Table:
     """A .xyz file has no header. Each line begins with x, y and z."""
+    _check_characters(file)
     points = sum(1 for line in file if line.strip() and not line.lstrip().startswith(b"#"))
     file.seek(0)
     return _Table([(name, "f8") for name in "xyz"], points, "")
@@ -281,7 +282,7 @@ def _read_binary(file: BinaryIO, table: _Table, columns: list[int]) -> Float[np.
 
 
 def _read_text(file: BinaryIO, table: _Table, columns: list[int]) -> Float[np.ndarray, "n 3"]:
-    check_count(os.fstat(file.fileno()).st_size, Path(file.name), "characters")
+    _check_characters(file)
     text = file.read().decode("latin-1").splitlines()[table.skip :]
     lines = [line for line in text if line.strip() and not line.lstrip().startswith("#")]
     _check_complete(len(lines), table.points)
@@ -289,6 +290,10 @@ def _read_text(file: BinaryIO, table: _Table, columns: list[int]) -> Float[np.nd
     if short := [line for line in wanted if len(line.split()) <= max(columns)]:
         raise ValueError(f"its line {_show(short[0])} has fewer than {max(columns) + 1} numbers")
     return np.loadtxt(wanted, usecols=columns, ndmin=2)
+
+
+def _check_characters(file: BinaryIO) -> None:
+    check_count(os.fstat(file.fileno()).st_size, Path(file.name), "characters")
 
 
 def _check_complete(found: int, wanted: int) -> None:
