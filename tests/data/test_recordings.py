@@ -159,6 +159,17 @@ def test_images_of_colmap_with_one_name_are_refused(wall, tmp_path, binary):
         read_model(folder)
 
 
+def test_a_name_of_colmap_that_does_not_end_is_refused(wall, tmp_path):
+    folder = write_colmap(tmp_path / "sparse", wall, binary=True)
+    path = folder / "images.bin"
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"001.png", 4088 * b"x" + b".png"))  # after `cam/`
+    assert len(read_model(folder).views) == 2
+    path.write_bytes(whole.replace(b"001.png", 4089 * b"x" + b".png"))
+    with pytest.raises(ValueError, match=r"images.bin .*a name in it is longer than 4096 bytes"):
+        read_model(folder)
+
+
 def write_tum(root, wall):
     names = wall.save_images(root / "rgb", TIMES)
     for name, rows in zip(TIMES, wall.rows, strict=True):

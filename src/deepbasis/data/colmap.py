@@ -37,6 +37,8 @@ CAMERA_MODELS = {
 }  # fmt: skip
 # COLMAP's first pixel has its centre at 0.5.
 HALF = 0.5
+# Bytes of the path of an image; longer ones are damaged.
+LONGEST_NAME = 4096
 # Characters of a name that a message shows.
 LONGEST_SHOWN = 40
 
@@ -247,14 +249,12 @@ def _binary_views(path: Path) -> dict[str, ColmapView]:
     with path.open("rb") as file:
         for _ in range(_count(file, path, 64)):
             _, *numbers, camera = _unpack(file, "<i7di")
-            name = b""
-            while (letter := file.read(1)) not in (b"\0", b""):
-                name += letter
+            name = _read_name(file)
             many = _count(file, path, 24)
             kind = np.dtype([("place", "<f8", 2), ("point", "<i8")])
             found = np.frombuffer(_read(file, many * kind.itemsize), kind)
             view = _view(numbers, camera, found["place"], found["point"])
-            _add(views, name.decode("utf-8", "replace"), view)
+            _add(views, name, view)
     return views
 
 
@@ -282,6 +282,16 @@ def _count(file: BinaryIO, path: Path, size: int) -> int:
         raise ValueError(f"it claims {count} entries, more than it holds; copy it again")
     check_count(int(count) * size // 8, path, "numbers")
     return int(count)
+
+
+def _read_name(file: BinaryIO) -> str:
+    """Read up to a byte of 0."""
+    name = b""
+    while (letter := file.read(1)) not in (b"\0", b""):
+        name += letter
+        if len(name) > LONGEST_NAME:
+            raise ValueError(f"a name in it is longer than {LONGEST_NAME} bytes; copy it again")
+    return name.decode("utf-8", "replace")
 
 
 def _unpack(file: BinaryIO, layout: str) -> tuple[Any, ...]:
