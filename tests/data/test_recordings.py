@@ -280,7 +280,7 @@ def test_damaged_transforms(wall, tmp_path):
     for text, said in (
         ("{", "cannot be read as transforms.json"),
         ("{}", "'frames' is not in it"),
-        (json.dumps(content | {"frames": []}), "it holds 0 frames"),
+        (json.dumps(content | {"frames": []}), "it has 0 frames"),
         (json.dumps(content | {"frames": 3}), "it is damaged"),
     ):
         path.write_text(text)
