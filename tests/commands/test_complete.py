@@ -49,6 +49,7 @@ def inputs(tmp_path_factory):
     fx, fy, cx, cy = CAMERA
     xyz = np.stack([(u - cx) / fx * rows[:, 2], (v - cy) / fy * rows[:, 2], rows[:, 2]], 1)
     write_ply(folder / "cloud.ply", xyz)
+    write_ply(folder / "millimetres.ply", 1000 * xyz)
     write_ply(folder / "behind.ply", xyz * [1, 1, -1])
     np.pad(xyz, ((0, 0), (0, 1))).astype("<f4").tofile(folder / "cloud.bin")
     # A sensor whose x looks forward, y left and z up, 0.5 m behind the camera.
@@ -90,6 +91,7 @@ def test_every_form_of_the_same_points_gives_the_same_depth(complete, tmp_path, 
         "rows.csv": "",
         "cloud.ply": "--intrinsics camera.txt",
         "cloud.bin": "--intrinsics camera.txt",
+        "millimetres.ply": "--intrinsics camera.txt --depth-scale 1000",
         "sensor.ply": "--intrinsics camera.txt --extrinsics pose.txt",
     }
     depths = {}
@@ -312,6 +314,7 @@ BAD = [
     ("--sparse small.npy", "small.npy is 16 x 96 pixels (height x width), but the image wall.png"),
     ("--sparse map.png --depth-scale 1", "which looks like millimetres read as metres"),
     ("--sparse thousands.csv", "which looks like millimetres read as metres"),
+    ("--sparse millimetres.ply --intrinsics camera.txt", "looks like millimetres read as metres"),
     ("--sparse sigma.csv", "sigma.csv: the sigma of all 400 points is NaN or infinite"),
     ("--sparse map.npy --max-depth 1", "map.npy: all 400 points are beyond the largest depth, 1 m"),
     ("--sparse cloud.ply", "cloud.ply is a point cloud, so the camera must be known"),
@@ -333,6 +336,12 @@ def test_bad_input_is_one_sentence_and_writes_nothing(complete, capsys, words, m
     np.savetxt("thousands.csv", np.loadtxt("rows.csv") * [1, 1, 1000])
     np.savetxt("sigma.csv", np.insert(np.loadtxt("rows.csv"), 3, np.nan, axis=1))
     check_refused(complete(words), message, capsys)
+
+
+@pytest.mark.parametrize("kind", ["c16", "?", [("u", "f4"), ("v", "f4")]])
+def test_rows_that_are_no_numbers_are_refused(complete, capsys, kind):
+    np.save("rows.npy", np.ones((5, 3), kind))
+    check_refused(complete("--sparse rows.npy"), "a depth map is [height, width] numbers", capsys)
 
 
 def check_refused(code, message, capsys):

@@ -69,6 +69,10 @@ def test_a_fourth_column_is_sigma(tmp_path):
         ("1 2 3\n41 160 1,512\n", r"line 2: '41 160 1,512' has more than one kind of separator"),
         ("x y z\n1 2 3\n", r"has columns x, y and z; if these are points in space, save"),
         ("row,x,depth\n1,2,3\n", r"has the row first, by its header.*swap the first two"),
+        ("id,x,y,depth\n9,1,2,3\n", r"p\.csv does not say which columns are u, v and depth"),
+        ("left right far\n1 2 3\n", r"by its header 'left right far'; call them u, v, depth and"),
+        ("x,y,depth,id\n1,2,3,9\n", r"does not say which columns are u, v and depth"),
+        ("u,v,range\n1,2,3\n", r"p\.csv has a column `range`, .* but z-depth is needed; convert"),
         ("id,u,v,depth\n1,2,3\n", r"line 2: '1,2,3' has 3 columns, but the header .* has 4"),
         ("id,u,v,depth\n1,2,3,far\n", r"line 2: '1,2,3,far' is not 3 numbers"),
     ],
@@ -82,7 +86,7 @@ def test_a_malformed_table_is_named_by_line(tmp_path, text, said):
 @pytest.mark.parametrize(
     "text",
     ["depth,u,v\n3,1,2\n", "id,u,v,depth\nfirst,1,2,3\n", "Row;Col;Metres\n2;1;3\n", "1 2 3\n",
-     "column row time range\n1 2 0.5 3\n", "left right far\n1 2 3\n"],
+     "column row range metres\n1 2 3.5 3\n", "x y depth\n1 2 3\n", "Col px m\n1 2 3\n"],
 )  # fmt: skip
 def test_a_header_tells_the_columns(tmp_path, text):
     (tmp_path / "p.csv").write_text(text)
@@ -179,6 +183,12 @@ def test_a_wrong_ply_is_refused(tmp_path, text, said):
         read_cloud(tmp_path / "c.ply")
 
 
+def test_a_scale_counts_before_the_unit_is_checked(tmp_path):
+    (tmp_path / "c.ply").write_text(ply(body="4000 0 3000\n"))
+    assert read_cloud(tmp_path / "c.ply", 1000).tolist() == [[4, 0, 3]]
+    assert read_cloud(tmp_path / "c.ply", is_map=True).tolist() == [[4000, 0, 3000]]
+
+
 def test_a_truncated_binary_ply_is_refused(tmp_path):
     write_ply(tmp_path / "c.ply", XYZ)
     content = (tmp_path / "c.ply").read_bytes()
@@ -267,6 +277,13 @@ def test_a_bin_is_four_floats_a_point(tmp_path):
     points = np.array([[1.5, -2.25, 3.0, 0.7], [np.nan, 0, 0, 0], [4, 5, 6, 0]], "<f4")
     points.tofile(tmp_path / "c.bin")
     assert read_cloud(tmp_path / "c.bin").tolist() == [[1.5, -2.25, 3], [4, 5, 6]]
+
+
+def test_a_bin_of_nuscenes_is_refused(tmp_path):
+    """Four points of five floats are as long as five of four."""
+    np.ones((4, 5), "<f4").tofile(tmp_path / "c.pcd.bin")
+    with refused(r"c\.pcd\.bin cannot be read .*: files of nuScenes have five numbers for each"):
+        read_cloud(tmp_path / "c.pcd.bin")
 
 
 @pytest.mark.parametrize(

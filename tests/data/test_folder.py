@@ -227,6 +227,7 @@ def test_a_camera_in_every_dress(tmp_path, name, text):
         ("i.json", '{"fx": 3, "fy": 4, "cx": 2}', "has no 'cy'; give fx, fy, cx and cy in pixels"),
         ("i.json", "[[3, 0, 2.5], [0, 4], [0, 0, 1]]", "does not hold the numbers of a camera"),
         ("i.json", "{", "does not hold the numbers of a camera"),
+        ("i.json", json.dumps([10**400, 1, 1, 1]), "does not hold the numbers of a camera"),
     ],
 )
 def test_a_wrong_camera_is_refused(tmp_path, name, text, said):
@@ -266,3 +267,9 @@ def test_what_is_no_pose_is_refused(tmp_path, text, said):
     (tmp_path / "pose.txt").write_text(text)
     with pytest.raises(ValueError, match=said):
         read_extrinsics(tmp_path / "pose.txt")
+
+
+def test_a_huge_integer_is_no_pose(tmp_path):
+    (tmp_path / "pose.json").write_text(json.dumps([10**400, *range(11)]))
+    with pytest.raises(ValueError, match=r"pose\.json does not hold the numbers of a pose"):
+        read_extrinsics(tmp_path / "pose.json")

@@ -149,6 +149,27 @@ def test_a_damaged_model_of_colmap(wall, tmp_path, binary):
         path.write_bytes(whole)
 
 
+@pytest.mark.parametrize("binary", [True, False])
+def test_images_of_colmap_with_one_name_are_refused(wall, tmp_path, binary):
+    """Files are matched by name, so the pose of one would be given to the other."""
+    folder = write_colmap(tmp_path / "sparse", wall, binary=binary)
+    path = folder / ("images.bin" if binary else "images.txt")
+    path.write_bytes(path.read_bytes().replace(b"cam/001.png", b"car/000.png"))
+    with pytest.raises(ValueError, match=r"two images are called '000', in different folders"):
+        read_model(folder)
+
+
+def test_a_name_of_colmap_that_does_not_end_is_refused(wall, tmp_path):
+    folder = write_colmap(tmp_path / "sparse", wall, binary=True)
+    path = folder / "images.bin"
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"001.png", 4088 * b"x" + b".png"))  # after `cam/`
+    assert len(read_model(folder).views) == 2
+    path.write_bytes(whole.replace(b"001.png", 4089 * b"x" + b".png"))
+    with pytest.raises(ValueError, match=r"images.bin .*a name in it is longer than 4096 bytes"):
+        read_model(folder)
+
+
 def write_tum(root, wall):
     names = wall.save_images(root / "rgb", TIMES)
     for name, rows in zip(TIMES, wall.rows, strict=True):
@@ -179,16 +200,28 @@ def test_tum_folders_are_paired_by_time(wall, tmp_path):
         TumFolder(tmp_path)
 
 
-def test_a_trajectory_with_a_map(wall, tmp_path):
+def test_images_of_tum_with_one_name_are_refused(wall, tmp_path):
+    write_tum(tmp_path, wall)
+    (tmp_path / "rgb.txt").write_text(f"{TIMES[0]} a/1.png\n{TIMES[1]} b/1.png\n")
+    with pytest.raises(ValueError, match=r"rgb.txt: two images are called '1', in different fol"):
+        TumFolder(tmp_path)
+
+
+FAR = np.array([3000.0, 4000, 0])
+
+
+@pytest.mark.parametrize(("scale", "moved"), [(2.0, 0), (1000.0, 0), (1.0, FAR)])
+def test_a_trajectory_with_a_map(wall, tmp_path, scale, moved):
+    """In another unit, or far from the origin of the map."""
     images = wall.save_images(tmp_path / "rgb", TIMES)
     lines = []
     for name, pose in zip(TIMES, wall.poses, strict=True):
         quaternion = Rotation.from_matrix(pose[:3, :3]).as_quat()
-        numbers = [*(2 * pose[:3, 3]), *quaternion]
+        numbers = [*(scale * (pose[:3, 3] + moved)), *quaternion]
         lines.append(f"{float(name) + 0.001:.6f} " + " ".join(f"{x:.9f}" for x in numbers))
     (tmp_path / "poses.txt").write_text("\n".join(["# time tx ...", *reversed(lines)]))
-    write_ply(tmp_path / "map.ply", 2 * wall.world[1])
-    frames = MapFrames(images, tmp_path / "poses.txt", tmp_path / "map.ply", CAMERA, scale=2.0)
+    write_ply(tmp_path / "map.ply", scale * (wall.world[1] + moved))
+    frames = MapFrames(images, tmp_path / "poses.txt", tmp_path / "map.ply", CAMERA, scale)
     found = frames.read(TIMES[1])
     same_points(found.points, wall.rows[1], 1e-5)
     with pytest.raises(ValueError, match="is not named by its time in seconds"):
@@ -230,13 +263,24 @@ def test_transforms_of_nerfstudio(wall, tmp_path, depth):
     assert (found.image == wall.images[1]).all()
 
 
+def test_a_cloud_of_nerfstudio_may_be_far_from_its_origin(wall, tmp_path):
+    content = write_transforms(tmp_path, wall, depth=False)
+    write_ply(tmp_path / "sparse_pc.ply", wall.world[1] + FAR)
+    for frame in content["frames"]:
+        pose = np.array(frame["transform_matrix"])
+        pose[:3, 3] += FAR
+        frame["transform_matrix"] = pose.tolist()
+    (tmp_path / "transforms.json").write_text(json.dumps(content))
+    same_points(NerfFrames(tmp_path).read("frame_00002").points, wall.rows[1], 1e-5)
+
+
 def test_damaged_transforms(wall, tmp_path):
     content = write_transforms(tmp_path, wall, depth=False)
     path = tmp_path / "transforms.json"
     for text, said in (
         ("{", "cannot be read as transforms.json"),
         ("{}", "'frames' is not in it"),
-        (json.dumps(content | {"frames": []}), "it holds 0 frames"),
+        (json.dumps(content | {"frames": []}), "it has 0 frames"),
         (json.dumps(content | {"frames": 3}), "it is damaged"),
     ):
         path.write_text(text)

@@ -2,6 +2,7 @@
 """Frames of videos: the right ones, in any order, and files that are none."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import av
 import numpy as np
@@ -35,6 +36,13 @@ def test_frames_are_counted_and_read_in_any_order(video):
         assert image.shape == (48, 64, 3)
         assert abs(float(image.mean()) - (20 + 30 * index)) < 4
     assert open_video(video) is open_video(video)
+
+
+def test_each_thread_has_its_own_video(video):
+    with ThreadPoolExecutor(1) as pool:
+        theirs = pool.submit(open_video, video).result()
+        assert pool.submit(open_video, video).result() is theirs
+    assert open_video(video) is not theirs
 
 
 def test_what_is_not_a_video_is_refused_in_one_sentence(tmp_path, video, monkeypatch):

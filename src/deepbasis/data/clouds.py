@@ -40,9 +40,11 @@ MOST_FIELDS = 10_000
 ROW_FIRST = ("v", "row", "y", "r")
 # What the columns of a table of points are called.
 COLUMNS = {
-    "u": ("u", "col", "column"), "v": ("v", "row"), "depth": ("depth", "metres", "meters", "range"),
+    "u": ("u", "col", "column"), "v": ("v", "row"), "depth": ("depth", "metres", "meters"),
     "sigma": ("sigma", "std"),
 }  # fmt: skip
+# Without all of these names, a table whose header begins with one of these is read by position.
+COLUMN_FIRST = (*COLUMNS["u"], "x")
 
 
 class _Table(NamedTuple):
@@ -60,7 +62,8 @@ def read_points(path: Path) -> Float[np.ndarray, "n columns"]:
 
     u is the column, v the row, depth and sigma (its standard deviation) are in metres. Commas or
     white space separate columns. `#` starts a comment. The first line may be a header; if it names
-    u, v and depth, they may be in any order, with other columns between them.
+    u, v and depth, they may be in any order, with other columns between them. If not, it must begin
+    with the name of the column, such as x.
     """
     rows: list[list[float]] = []
     text = read_text(find_file(path))
@@ -99,20 +102,27 @@ def read_points(path: Path) -> Float[np.ndarray, "n columns"]:
     return np.array(rows)
 
 
-def read_cloud(path: Path) -> Float[np.ndarray, "n 3"]:
+def read_cloud(path: Path, scale: float = 1.0, *, is_map: bool = False) -> Float[np.ndarray, "n 3"]:
     """Read a .ply, .pcd, .xyz, .las, .laz or .e57 point cloud, or a .bin file of KITTI: x, y, z in
     metres.
+
+    Args:
+        path: the file.
+        scale: metres = coordinate / scale.
+        is_map: whether the points may be far from 0, so that their distance from it does not tell
+            millimetres from metres.
     """
     if path.suffix.lower() in SURVEYS:
-        return read_survey(path)
+        return read_survey(path) / scale
     headers = {".ply": _ply_table, ".pcd": _pcd_table, ".bin": _bin_table, ".xyz": _xyz_table}
     if path.suffix.lower() not in headers:
         raise ValueError(f"{path} is not a supported point cloud; convert it to .ply or .pcd")
     with reading(path, "a point cloud"), find_file(path).open("rb") as file:
         table = headers[path.suffix.lower()](file)
         check_count(table.points * max(len(table.fields), 1), path, "numbers")
-        xyz = _read_table(file, table)
-    check_metres(np.linalg.norm(xyz, axis=1), path)
+        xyz = _read_table(file, table) / scale
+    if not is_map:
+        check_metres(np.linalg.norm(xyz, axis=1), path)
     return xyz
 
 
@@ -215,6 +225,7 @@ def _pcd_table(file: BinaryIO) -> _Table:
 
 def _xyz_table(file: BinaryIO) -> _Table:
     """A .xyz file has no header. Each line begins with x, y and z."""
+    _check_characters(file)
     points = sum(1 for line in file if line.strip() and not line.lstrip().startswith(b"#"))
     file.seek(0)
     return _Table([(name, "f8") for name in "xyz"], points, "")
@@ -222,6 +233,10 @@ def _xyz_table(file: BinaryIO) -> _Table:
 
 def _bin_table(file: BinaryIO) -> _Table:
     """A .bin file has no header. Each point is four floats: x, y, z and reflectance."""
+    if str(file.name).lower().endswith(".pcd.bin"):
+        raise ValueError(
+            "files of nuScenes have five numbers for each point, not four; save x, y and z as .ply"
+        )
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     if size % 16:
@@ -267,7 +282,7 @@ def _read_binary(file: BinaryIO, table: _Table, columns: list[int]) -> Float[np.
 
 
 def _read_text(file: BinaryIO, table: _Table, columns: list[int]) -> Float[np.ndarray, "n 3"]:
-    check_count(os.fstat(file.fileno()).st_size, Path(file.name), "characters")
+    _check_characters(file)
     text = file.read().decode("latin-1").splitlines()[table.skip :]
     lines = [line for line in text if line.strip() and not line.lstrip().startswith("#")]
     _check_complete(len(lines), table.points)
@@ -275,6 +290,10 @@ def _read_text(file: BinaryIO, table: _Table, columns: list[int]) -> Float[np.nd
     if short := [line for line in wanted if len(line.split()) <= max(columns)]:
         raise ValueError(f"its line {_show(short[0])} has fewer than {max(columns) + 1} numbers")
     return np.loadtxt(wanted, usecols=columns, ndmin=2)
+
+
+def _check_characters(file: BinaryIO) -> None:
+    check_count(os.fstat(file.fileno()).st_size, Path(file.name), "characters")
 
 
 def _check_complete(found: int, wanted: int) -> None:
@@ -313,14 +332,26 @@ def _find_columns(header: list[str]) -> list[int]:
     return [place[0] for place in places if len(place) == 1] if clear else []
 
 
-def _check_header(words: list[str], path: Path) -> None:
-    if [word.lower() for word in words[:3]] == ["x", "y", "z"]:
+def _check_header(header: list[str], path: Path) -> None:
+    """Refuse a header that says that the order of the columns is not u, v, depth, sigma."""
+    words = [word.lower() for word in header]
+    if words[:3] == ["x", "y", "z"]:
         raise ValueError(
             f"{path} has columns x, y and z; if these are points in space, save them as "
             ".ply, and if they are pixels with depth, call them u, v and depth"
         )
-    if words[0].lower() in ROW_FIRST:
+    if "range" in words and not set(COLUMNS["depth"]) & set(words):
         raise ValueError(
-            f"{path} has the row first, by its header {_show(' '.join(words))}; the order is u "
+            f"{path} has a column `range`, a distance along the ray, but z-depth is needed; "
+            "convert it with deepbasis.points.range_to_depth and call it depth"
+        )
+    if words[0] in ROW_FIRST:
+        raise ValueError(
+            f"{path} has the row first, by its header {_show(' '.join(header))}; the order is u "
             "(column), v (row), depth: swap the first two"
+        )
+    if words[0] not in COLUMN_FIRST or not set(words[3:]) <= set(COLUMNS["sigma"]):
+        raise ValueError(
+            f"{path} does not say which columns are u, v and depth, by its header "
+            f"{_show(' '.join(header))}; call them u, v, depth and, if there is one, sigma"
         )

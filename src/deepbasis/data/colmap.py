@@ -37,6 +37,10 @@ CAMERA_MODELS = {
 }  # fmt: skip
 # COLMAP's first pixel has its centre at 0.5.
 HALF = 0.5
+# Bytes of the path of an image; longer ones are damaged.
+LONGEST_NAME = 4096
+# Characters of a name that a message shows.
+LONGEST_SHOWN = 40
 
 
 class ColmapCamera(NamedTuple):
@@ -174,13 +178,21 @@ def _camera(model: str, width: int, height: int, parameters: list[float]) -> Col
     return ColmapCamera(model, width, height, tuple(parameters))
 
 
-def _view(
-    name: str, numbers: list[float], camera: int, places: np.ndarray, ids: np.ndarray
-) -> tuple[str, ColmapView]:
+def _view(numbers: list[float], camera: int, places: np.ndarray, ids: np.ndarray) -> ColmapView:
     w, x, y, z, *translation = numbers
     pose = pose_of(translation, [x, y, z, w])
     good = (ids >= 0) & np.isfinite(places).all(1)
-    return Path(name).stem, ColmapView(camera, pose, places[good], ids[good])
+    return ColmapView(camera, pose, places[good], ids[good])
+
+
+def _add(views: dict[str, ColmapView], name: str, view: ColmapView) -> None:
+    stem = Path(name).stem
+    if stem in views:
+        raise ValueError(
+            f"two images are called {stem[:LONGEST_SHOWN]!r}, in different folders or with "
+            "different suffixes; rename one"
+        )
+    views[stem] = view
 
 
 def _lines(path: Path) -> list[str]:
@@ -200,15 +212,15 @@ def _text_views(path: Path) -> dict[str, ColmapView]:
     lines = _lines(path)
     while lines and not lines[-1].strip() and len(lines) % 2:
         lines.pop()
-    views = {}
+    views: dict[str, ColmapView] = {}
     for first, second in zip(lines[::2], lines[1::2], strict=True):
         words = first.split(maxsplit=9)
         numbers = np.array(second.split(), np.float64).reshape(-1, 3)
-        name, view = _view(
-            words[9], [float(x) for x in words[1:8]], int(words[8]), numbers[:, :2],
+        view = _view(
+            [float(x) for x in words[1:8]], int(words[8]), numbers[:, :2],
             numbers[:, 2].astype(np.int64),
         )  # fmt: skip
-        views[name] = view
+        _add(views, words[9], view)
     return views
 
 
@@ -233,20 +245,16 @@ def _binary_cameras(path: Path) -> dict[int, ColmapCamera]:
 
 
 def _binary_views(path: Path) -> dict[str, ColmapView]:
-    views = {}
+    views: dict[str, ColmapView] = {}
     with path.open("rb") as file:
         for _ in range(_count(file, path, 64)):
             _, *numbers, camera = _unpack(file, "<i7di")
-            name = b""
-            while (letter := file.read(1)) not in (b"\0", b""):
-                name += letter
+            name = _read_name(file)
             many = _count(file, path, 24)
             kind = np.dtype([("place", "<f8", 2), ("point", "<i8")])
             found = np.frombuffer(_read(file, many * kind.itemsize), kind)
-            stem, view = _view(
-                name.decode("utf-8", "replace"), numbers, camera, found["place"], found["point"]
-            )
-            views[stem] = view
+            view = _view(numbers, camera, found["place"], found["point"])
+            _add(views, name, view)
     return views
 
 
@@ -274,6 +282,16 @@ def _count(file: BinaryIO, path: Path, size: int) -> int:
         raise ValueError(f"it claims {count} entries, more than it holds; copy it again")
     check_count(int(count) * size // 8, path, "numbers")
     return int(count)
+
+
+def _read_name(file: BinaryIO) -> str:
+    """Read up to a byte of 0."""
+    name = b""
+    while (letter := file.read(1)) not in (b"\0", b""):
+        name += letter
+        if len(name) > LONGEST_NAME:
+            raise ValueError(f"a name in it is longer than {LONGEST_NAME} bytes; copy it again")
+    return name.decode("utf-8", "replace")
 
 
 def _unpack(file: BinaryIO, layout: str) -> tuple[Any, ...]:

@@ -108,7 +108,7 @@ def read_intrinsics(path: Path) -> Float[Tensor, "3 3"]:
         numbers = np.asarray(values, np.float64).ravel().tolist()
     except KeyError as missing:
         raise ValueError(f"{path} has no {missing}; give fx, fy, cx and cy in pixels") from None
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         reason = str(error)[:100]
         raise ValueError(
             f"{path} does not hold the numbers of a camera ({reason}); write `fx fy cx cy` or a "
@@ -130,7 +130,7 @@ def read_extrinsics(path: Path) -> Float[Tensor, "4 4"]:
     try:
         values = json.loads(text) if path.suffix == ".json" else text.replace(",", " ").split()
         numbers = np.asarray(values, np.float64).ravel()
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         reason = str(error)[:100]
         raise ValueError(f"{path} does not hold the numbers of a pose ({reason})") from error
     if len(numbers) not in (12, 16):

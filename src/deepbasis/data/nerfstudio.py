@@ -121,7 +121,8 @@ class NerfFrames:
     def _project(self, name: str, lens: Lens, size: tuple[int, int]) -> Points:
         assert self.cloud is not None
         if self._map is None:
-            self._map = torch.from_numpy(read_cloud(self.cloud)) / (self.scale or 1.0)
+            xyz = read_cloud(self.cloud, self.scale or 1.0, is_map=True)
+            self._map = torch.from_numpy(xyz)
         with reading(self.path, NAME):
             pose = torch.tensor(self._frames[name]["transform_matrix"], dtype=torch.float64)
             if pose.shape != (4, 4) or not pose.isfinite().all() or pose.det().abs() < 1e-9:

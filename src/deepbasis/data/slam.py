@@ -51,10 +51,15 @@ class TumFolder:
         images, depths = (_read_list(path) for path in self.lists)
         times = list(images), list(depths)
         pairs = pair(*times, tolerance, str(root))
-        self._files = {
-            images[times[0][i]].stem: (times[0][i], images[times[0][i]], depths[times[1][j]])
-            for i, j in pairs.items()
-        }
+        self._files: dict[str, tuple[int, Path, Path]] = {}
+        for i, j in pairs.items():
+            image = images[times[0][i]]
+            if image.stem in self._files:
+                raise ValueError(
+                    f"{self.lists[0]}: two images are called {image.stem!r}, in different folders "
+                    "or with different suffixes; rename one"
+                )
+            self._files[image.stem] = (times[0][i], image, depths[times[1][j]])
         self.names = list(self._files)
         off = max(abs(times[0][i] - times[1][j]) for i, j in pairs.items()) / NANOSECONDS
         self.about = (
@@ -101,7 +106,7 @@ class MapFrames:
     ) -> None:
         self.images, self.camera, self.shared = images, camera, [trajectory, cloud]
         known, poses = read_trajectory(trajectory).by_time()
-        self.map = torch.from_numpy(read_cloud(cloud)) / scale
+        self.map = torch.from_numpy(read_cloud(cloud, scale, is_map=True))
         times = sorted((_to_time(name, path), name) for name, path in images.items())
         pairs = pair([time for time, _ in times], known, tolerance, str(trajectory))
         self._poses = {}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Frames of video files, read in order with PyAV."""
 
+import threading
 from collections.abc import Iterator
-from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +17,8 @@ from deepbasis.shapes import UInt8
 VIDEOS = (".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v")
 # Names that FFmpeg has for the formats of these files.
 CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,avi,matroska,webm"
+# Holds the video that a thread read last: a video has one position, so threads cannot share it.
+_LAST = threading.local()
 
 
 def import_av() -> ModuleType:
@@ -65,10 +67,12 @@ class Video:
                 yield frame.to_ndarray(format="rgb24")
 
 
-@lru_cache(maxsize=1)
 def open_video(path: Path) -> Video:
-    """The video that was read last stays open, where it was."""
-    return Video(find_file(path))
+    """The video that this thread read last stays open, where it was."""
+    video: Video | None = getattr(_LAST, "video", None)
+    if video is None or video.path != path:
+        video = _LAST.video = Video(find_file(path))
+    return video
 
 
 def _open(av: ModuleType, path: Path) -> Any:

@@ -49,9 +49,9 @@ class Complete:
     """Confidence of the depth images of --sparse, which may be smaller than the images: 0, 1 or 2
     as phones write it; a file, or a folder of files named like the images."""
     depth_scale: float | None = None
-    """Metres = value / scale, for depth images, rows, and lengths of COLMAP, maps and trajectories:
-    1000 for millimetres, 256 for KITTI, 5000 for TUM (default: the number in a scale.txt beside
-    depth images, else 1)."""
+    """Metres = value / scale, for depth images, rows, point clouds, and lengths of COLMAP, maps and
+    trajectories: 1000 for millimetres, 256 for KITTI, 5000 for TUM (default: the number in a
+    scale.txt beside depth images, else 1)."""
     intrinsics: Path | None = None
     """Camera, `fx fy cx cy` or 3x3, in .txt or .json: a file, or a folder of them."""
     extrinsics: Path | None = None

@@ -260,7 +260,8 @@ def read_sparse(
             f"{path} is a point cloud, so the camera must be known: pass --intrinsics"
         )
     pose = None if settings.extrinsics is None else read_extrinsics(settings.extrinsics)
-    return _project(path, image.shape[:2], camera, pose)
+    cloud = torch.from_numpy(read_cloud(path, settings.depth_scale or 1.0))
+    return _project(cloud, image.shape[:2], camera, pose)
 
 
 def read_ground_truth(
@@ -276,7 +277,7 @@ def read_ground_truth(
 def is_rows(path: Path, size: tuple[int, ...]) -> bool:
     """Whether an array holds rows of points, not a depth map."""
     values = load_array(path)
-    rows = values.ndim == 2 and values.shape[1] in (3, 4)
+    rows = values.ndim == 2 and values.shape[1] in (3, 4) and values.dtype.kind in "iuf"
     if rows and values.shape == size:
         raise ValueError(
             f"{path} is {list(values.shape)}, which could be a depth map of the image's size or "
@@ -286,14 +287,13 @@ def is_rows(path: Path, size: tuple[int, ...]) -> bool:
 
 
 def _project(
-    path: Path,
+    cloud: Float[Tensor, "n 3"],
     size: tuple[int, ...],
     camera: Float[Tensor, "3 3"],
     pose: Float[Tensor, "4 4"] | None,
 ) -> Points:
     """A cloud as the camera sees it."""
     height, width = size[:2]
-    cloud = torch.from_numpy(read_cloud(path))
     points = Points.from_cloud(cloud, camera, pose, (height, width))
     return points if pose is None else remove_occluded(points, (height, width))
 
