@@ -372,7 +372,9 @@ def _mean_over_lines(
 def _positive(metres: float) -> float:
     number = to_number(metres, "the distance", "a positive number of metres")
     if not latent.is_valid(torch.tensor(number)):
-        raise ValueError(f"the distance is {metres} m; pass a number of metres from 1e-6 to 1e9")
+        raise ValueError(
+            f"the distance is {metres} m; pass a positive number of metres, from 1e-6 to 1e9"
+        )
     return number
 
 
