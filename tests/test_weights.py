@@ -91,7 +91,7 @@ def test_files_are_small_narrow_and_have_a_card(name):
         "Licence",
         "```text\n$ deepbasis train",
         "Coverage of the 90 %",
-        "Not good for",
+        "Not suitable for",
     ):
         assert word in card, word
     model = deepbasis.load(name)

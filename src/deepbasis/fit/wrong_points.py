@@ -48,7 +48,7 @@ ENOUGH = 2000
 RANGE = 2.0
 # Smallest and largest pi in the first step, and in the second: pi decides how far a point may be
 # from its neighbours, which is not to vary too much.
-LEAST_WRONG, MOST_WRONG, LEAST_JUDGED, MOST_JUDGED = 0.01, 0.45, 0.03, 0.15
+LEAST_WRONG, MOST_WRONG, LEAST_JUDGED, MOST_JUDGED = 0.01, 0.45, 0.03, 0.1
 # Degrees of freedom of the errors of right points, where the weights are known.
 DOF, MOST_DOF = 1.5, 2.5
 # Points are on one surface if they agree up to this in log depth, or in what the bases leave of it.
@@ -57,7 +57,7 @@ AGREE = 0.05
 # probability that a right point is on the surface of a neighbour, and not where all predict it.
 COMPANY, REACH, EDGE = 8, 0.08, 0.05
 # Suspects are an object if so many agreeing neighbours of CLUSTER have a smaller probability.
-CLUSTER, CHANCE, LEAST_CLUSTER, SIMILAR = 8, 0.003, 2, 0.2
+CLUSTER, CHANCE, LEAST_CLUSTER, SIMILAR = 8, 0.005, 2, 0.2
 # No point is wrong whose depth is off by less: about 10 %.
 LEAST_ERROR = 0.1
 # With fewer points nothing contradicts anything.

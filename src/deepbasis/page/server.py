@@ -143,9 +143,10 @@ class Desk:
             self.pages -= 1
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             # After what is being computed for it, so that no file goes while it is read.
             self.pool.submit(session.close)
+            with suppress(asyncio.CancelledError):
+                await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _answer_all(self, socket: WebSocket, session: Session, line: Line) -> None:
         await socket.send_bytes(await self._compute(session.greet))
