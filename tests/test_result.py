@@ -60,6 +60,21 @@ def test_a_wrong_point_at_the_very_border_is_named():
     assert any(one.u > width - 1 for one in out.outliers)
 
 
+def test_integer_millimetres_are_refused_and_integer_metres_are_not(model, image):
+    size = model.prepare(image).pyramid.size
+    depth = np.zeros(size, np.uint16)
+    depth[2, 3] = 3
+    assert len(model.complete(image, depth).points) == 1
+    for millimetres in (1000 * depth, torch.from_numpy((1000 * depth).astype(np.int32))):
+        with pytest.raises(ValueError, match="integers, which look like millimetres"):
+            model.complete(image, millimetres)
+
+
+def test_places_from_0_to_1_are_noticed(model, image):
+    rows = np.random.default_rng(0).uniform((0, 0, 2), (1, 1, 3), (50, 3))
+    assert "not shares from 0 to 1" in model.complete(image, rows).warnings[0]
+
+
 def test_the_largest_depth_is_not_beyond_itself(model, image):
     out = model.complete(image, [[1, 1, 10.0], [2, 2, 10.0], [3, 3, 5.0]], max_depth=10)
     assert (len(out.points), out.dropped) == (3, {})

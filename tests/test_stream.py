@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from deepbasis import fit, stream
 from deepbasis.points import Points, to_points
@@ -359,6 +360,13 @@ def test_bad_frames_are_refused_in_one_sentence():
     assert "the camera's intrinsics" in say([frame.image], intrinsics=-k)
     assert "a tuple of 4" in say([(frame.image, None, pose, 1)])
     assert "`max_depth` is -1" in say([frame.image], max_depth=-1)
+
+
+@pytest.mark.parametrize("kind", [str, Image.fromarray, np.asarray, torch.from_numpy])
+def test_one_image_is_not_a_sequence(kind):
+    frames = "photo.jpg" if kind is str else kind(room()[0].image)
+    with pytest.raises(ValueError, match="pass a list of images"):
+        next(bundled("open").stream(frames))
 
 
 def test_a_stream_is_lazy_and_drops_far_points():

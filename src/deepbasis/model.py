@@ -9,6 +9,7 @@ from typing import Any, overload
 
 import torch
 from numpy.typing import ArrayLike
+from PIL import Image
 from torch import Tensor, nn
 
 from deepbasis.arguments import to_array
@@ -363,6 +364,11 @@ class Completer(nn.Module):
         Raises:
             ValueError: if a frame cannot be understood, or differs in size from the first.
         """
+        if isinstance(frames, str | Path | Image.Image) or getattr(frames, "ndim", 4) < 4:
+            raise ValueError(
+                "`stream` takes the frames of a sequence; pass a list of images, or one image to "
+                "`complete`"
+            )
         stream = Stream(self.network.fit, errors, robust, huber, max_depth, intrinsics)
         for frame in frames:
             image, *rest = frame if isinstance(frame, tuple) else (frame,)

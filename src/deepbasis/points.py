@@ -23,6 +23,10 @@ Camera = Float[Tensor, "3 3"]
 
 # Share of its bounding box that a sensor's points cover, whatever the outline of what it sees.
 COVERED = 0.75
+# Why a point is dropped.
+SAME_PIXEL = "on the pixel of a nearer or equal point"
+# Integers beyond this are no metres.
+FAR_M = 100.0
 # Relative error of a depth that was stored as float32 logarithm.
 ROUNDING = 1e-6
 WANTED_CAMERA = "[[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels"
@@ -181,7 +185,7 @@ class Points:
         counts = {
             "behind the camera": behind,
             "outside the camera's view": len(rows) - len(seen),
-            "on the pixel of a nearer or equal point": len(seen) - len(points),
+            SAME_PIXEL: len(seen) - len(points),
         }
         return replace(points, dropped={why: count for why, count in counts.items() if count})
 
@@ -282,7 +286,7 @@ class Points:
         tests: dict[str, Callable[[Rows], Bool[np.ndarray, " n"]]] = {
             "outside the image": lambda rows: _inside(rows, size),
             f"beyond the largest depth, {max_depth:g} m": lambda rows: rows[:, 2] <= farthest,
-            "on the pixel of a nearer or equal point": lambda rows: _nearest(rows, size),
+            SAME_PIXEL: lambda rows: _nearest(rows, size),
         }
         points, dropped = self, dict(self.dropped)
         for reason, test in tests.items():
@@ -359,7 +363,19 @@ def to_points(points: ArrayLike | Points | None, size: tuple[int, int]) -> Point
             f"the points are {list(values.shape)}, the image {list(size)} (height, width); "
             "expected a map of that size, or rows of `u v metres` or `u v metres sigma`"
         )
+    measured = values[values > 0] if not rows and _is_integer(points) else values[:0]
+    if measured.size and np.median(measured) > FAR_M:
+        raise ValueError(
+            "the map of points holds integers, which look like millimetres; divide it by its "
+            "scale, 1000 for millimetres, so that it is in metres"
+        )
     return Points.from_rows(values) if rows else Points.from_map(values)
+
+
+def _is_integer(values: object) -> bool:
+    if isinstance(values, Tensor):
+        return not values.is_floating_point()
+    return isinstance(values, np.ndarray) and values.dtype.kind in "iu"
 
 
 def check_max_depth(max_depth: float | None) -> float:

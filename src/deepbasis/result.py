@@ -17,7 +17,7 @@ from deepbasis.fit import Posterior
 from deepbasis.joint import Joint, Pixel, Quantity, Size
 from deepbasis.layer import Fitted, Prediction
 from deepbasis.layer.judge import WRONG, Judge
-from deepbasis.points import Points, distance_to_points
+from deepbasis.points import SAME_PIXEL, Points, distance_to_points
 from deepbasis.shapes import Bool, Float, Int
 
 # Points this many times deeper or nearer than the model expects are probably in another unit.
@@ -363,6 +363,12 @@ def _doubt_scene(familiarity: float | None, points: int) -> list[str]:
 
 def _doubt_places(points: Points) -> list[str]:
     """A warning if many points fall outside the image."""
+    shared = points.dropped.get(SAME_PIXEL, 0)
+    if shared > len(points) and points.rows[:, :2].max(initial=0) <= 1:
+        return [
+            f"all {shared + len(points)} points lie on the first pixels of the image: u and v are "
+            "columns and rows in pixels, not shares from 0 to 1"
+        ]
     outside = points.dropped.get("outside the image", 0)
     if outside <= MANY_OUTSIDE * (outside + len(points)):
         return []

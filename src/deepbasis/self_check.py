@@ -175,7 +175,12 @@ class Check:
             return f"about {share:.0%} of the points look wrong: the others contradict them"
         if max(self.miscovered) > 0:
             return "the error bars are too narrow at some levels, too wide at others (--rescale)"
-        return "the error bars are too narrow for this data (--rescale)"
+        low = min(range(len(LEVELS)), key=lambda i: self.coverage[i].high - LEVELS[i])
+        share = self.coverage[low].share
+        return (
+            "the error bars are too narrow for this data: the "
+            f"{LEVELS[low]:.0%} interval contains {share:.0%} (--rescale)"
+        )
 
     @property
     def statement(self) -> str:

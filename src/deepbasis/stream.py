@@ -69,6 +69,8 @@ TRACK_NOISE = 0.1
 ROBUST_ROUNDS = 3
 # A change of scene within view is this unlikely beforehand: ln of the odds.
 SURPRISE = 5.0
+# Why a point is dropped.
+LEFT_OUT = "left out as wrong"
 # Points of the map, at most, and how uncertain their places become, in metres for each metre that
 # the camera moves: visual odometry drifts by about 1 % of the way.
 MAP_POINTS, DRIFT = 500, 0.01
@@ -211,7 +213,7 @@ class Stream:
             right = self.layer.judge(scene.observe(own, errors=self.errors)).cpu() <= WRONG
             own = own.where(right)
             if left_out := int((~right).sum()):
-                own = replace(own, dropped=own.dropped | {"left out as wrong": left_out})
+                own = replace(own, dropped=own.dropped | {LEFT_OUT: left_out})
         grey = to_grey(scene.image.cpu())
         last, tracks = self.last, None
         places = lattice(size, TRACKED)

@@ -119,6 +119,25 @@ def test_if_all_frames_fail_there_is_no_table_but_their_reasons(complete):
     assert not Path("table.json").exists()
 
 
+def test_results_do_not_go_among_the_images(complete, command):
+    before = sorted(Path("rgb").iterdir())
+    code, _, err = command(*["complete", "rgb", "--sparse", "lidar", "--out", "./rgb"])
+    assert code == 2
+    assert "--out rgb is the folder of the images" in err
+    assert sorted(Path("rgb").iterdir()) == before
+
+
+def test_a_ground_truth_without_a_unit_asks_for_its_own_scale(complete):
+    Path("scale.txt").unlink()
+    Path("truth").mkdir()
+    shutil.copy("lidar/a.png", "truth/a.png")
+    np.savetxt("a.csv", [[5, 5, 3.0]])
+    words = "--ground-truth truth/a.png"
+    _, _, err = complete(words, image="rgb/a.png", sparse="--sparse a.csv")
+    assert "--ground-truth-scale" in err
+    assert "--depth-scale" not in err
+
+
 def test_bags_get_the_frames_in_order_after_a_resume():
     planned = [SimpleNamespace(frame=SimpleNamespace(name=name)) for name in "abcd"]
     summaries = {"a": None, "b": {}, "c": None, "d": {}}

@@ -382,3 +382,9 @@ def test_depths_that_float32_does_not_hold_are_no_measurement(tmp_path):
     for scale in (1e-300, 1e300):
         with pytest.raises(ValueError, match="the depth scale is 1e"):
             formats.read_depth(path, scale)
+
+
+def test_centimetres_are_not_taken_for_millimetres(tmp_path):
+    np.save(tmp_path / "d.npy", np.full((4, 5), 340.0))
+    with pytest.raises(ValueError, match=r"looks like centimetres .* divided by 100 .* 3\.4 m"):
+        formats.read_depth(tmp_path / "d.npy")

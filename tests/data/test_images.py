@@ -135,3 +135,11 @@ def test_points_in_place_of_the_photo_are_recognised(tmp_path, suffix):
 def test_what_is_not_an_image_is_refused(image, said):
     with pytest.raises(ValueError, match=said):
         to_rgb(image)
+
+
+@pytest.mark.parametrize("bits", [8, 10, 12, 14])
+def test_colours_of_16_bits_that_use_fewer_are_as_bright(bits):
+    values = (RGB.astype(np.float64) / 255 * (2**bits - 1)).round().astype(np.uint16)
+    values[0, 0] = 2**bits - 1
+    bright = to_rgb(values)
+    np.testing.assert_array_equal(bright[1:], RGB[1:])

@@ -202,8 +202,8 @@ class Bag:
         if pose is None:
             pose = find_transform(self.transforms, sensor, frame_id)
         found = Points.from_cloud(cloud, self.lens.matrix, pose, size)
-        moved = not torch.equal(pose, torch.eye(4, dtype=pose.dtype))
-        return remove_occluded(found, size) if moved else found
+        apart = bool(pose[:3, 3].any())
+        return remove_occluded(found, size) if apart else found
 
     def _check_size(self, size: tuple[int, ...]) -> None:
         """Refuse a camera info for images of another size; 0 x 0 means unknown."""

@@ -40,6 +40,8 @@ LARGEST = 2**16 - 1
 JPEG_QUALITY = 95
 # If half of the depths are larger than this, they are probably not in metres.
 FAR_M = 200.0
+# Distances below this are seldom measured: such millimetres are centimetres.
+NEAR_M = 0.5
 # Others are refused, whatever their name: Pillow runs a program to read some of them.
 PICTURES = ("PNG", "JPEG", "TIFF", "WEBP", "BMP", "GIF", "PPM")
 DEPTHS = (".png", ".tif", ".tiff", ".npy", ".npz", ".pfm")
@@ -47,6 +49,7 @@ DEPTHS = (".png", ".tif", ".tiff", ".npy", ".npz", ".pfm")
 # to at most 1032, JPEG to about 1400.
 MOST_UNPACKED = 4096
 # What to do about depths of an unknown unit.
+CENTIMETRES = 100.0
 TELL_SCALE = (
     "write the right one to a file scale.txt in the folder above, or pass it to `deepbasis "
     "complete` as --depth-scale"
@@ -191,10 +194,12 @@ def check_metres(distance: Float[np.ndarray, " n"], path: Path) -> None:
     """Refuse distances that look like millimetres: half of them are beyond 200 m."""
     middle = float(np.median(distance)) if distance.size else 0.0
     if middle > FAR_M:
+        near = middle / MILLIMETRES < NEAR_M
+        unit, scale = ("centimetres", CENTIMETRES) if near else ("millimetres", MILLIMETRES)
         raise ValueError(
-            f"half of the distances in {path} exceed {middle:.4g} m, which looks like millimetres "
-            f"read as metres; divided by 1000 (a depth scale of 1000) it would be "
-            f"{middle / MILLIMETRES:.4g} m"
+            f"half of the distances in {path} exceed {middle:.4g} m, which looks like {unit} "
+            f"read as metres; divided by {scale:g} (a depth scale of {scale:g}) it would be "
+            f"{middle / scale:.4g} m"
         )
 
 

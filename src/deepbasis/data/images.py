@@ -5,7 +5,8 @@
     [height, width], [height, width, c] or [c, height, width] with c = 1, 3 or 4 channels
     uint8; uint16; floating point from 0 to 1
 
-Grey is repeated, transparency is dropped. Colours of 16 bits are divided by 257. Grey of 16 bits,
+Grey is repeated, transparency is dropped. Colours of 16 bits may use 8, 10, 12, 14 or all 16 of
+them: the smallest of these that holds all values is what they use. Grey of 16 bits,
 as thermal and machine-vision cameras give it, seldom uses its whole range: the range of its values,
 without the most extreme 0.1 % on either side, becomes 0 to 255. What is ambiguous is refused, and
 16-bit grey that looks like a depth map.
@@ -36,6 +37,8 @@ GREY_RANGE = (0.1, 99.9)
 DEPTH_ZEROS, DEPTH_GAP = 0.01, 0.02
 # Rounding that floating-point images may have beyond 0 and 1.
 SLACK = 1e-3
+# Bits of a colour that cameras store as 16.
+BITS = (8, 10, 12, 14, 16)
 WANTED = (
     "pass a path, a PIL image, or an array or tensor [height, width], [height, width, channels] or "
     "[channels, height, width] with 1, 3 or 4 channels: uint8, uint16, or floating point in 0..1"
@@ -140,7 +143,8 @@ def _channels_last(values: np.ndarray, name: str) -> np.ndarray:
 
 def _from_16_bits(values: np.ndarray) -> np.ndarray:
     if values.shape[2] >= 3:
-        return ((values.astype(np.uint32) + 128) // 257).astype(np.uint8)
+        largest = next(2**bits - 1 for bits in BITS if values.max() < 2**bits)
+        return (values / largest * 255).round().astype(np.uint8)
     if _looks_like_depth(values):
         raise ValueError(
             f"the image is 16-bit grey with {(values == 0).mean():.0%} zeros, like a depth map; "

@@ -57,9 +57,11 @@ AGREE = 0.05
 # probability that a right point is on the surface of a neighbour, and not where all predict it.
 COMPANY, REACH, EDGE = 8, 0.08, 0.05
 # Suspects are an object if so many agreeing neighbours of CLUSTER have a smaller probability.
-CLUSTER, CHANCE, LEAST_CLUSTER, SIMILAR = 8, 0.005, 2, 0.2
+CLUSTER, CHANCE, LEAST_CLUSTER, SIMILAR = 8, 0.003, 2, 0.2
 # No point is wrong whose depth is off by less: about 10 %.
 LEAST_ERROR = 0.1
+# Largest common factor on all depths that the prior of the weights judges: a factor of 2.7.
+UNIT = 1.0
 # With fewer points nothing contradicts anything.
 FEWEST = 5
 # Median of the absolute value of a standard normal variable.
@@ -134,14 +136,16 @@ def fit_bases(points: Places, prior: Prior, scatter: float) -> OnBases:
     checked = check_points(points.phi, points.z, points.weight)
     root, start = prior.root.to(checked.phi), prior.mean.to(checked.phi)
     all_phi, all_z = checked.phi @ root, checked.z - checked.phi @ start
-    all_z = all_z - all_z.median()  # a scale that all points share contradicts nothing
+    # A scale that all points share contradicts nothing, however wrong their unit.
+    scale = all_z.median()
+    all_z = all_z - (scale - scale.clamp(-UNIT, UNIT))
     check_finite(checked, all_phi.mT @ all_phi)
     all_noise = points.noise.double()
     few = len(all_z) <= ENOUGH
     some = slice(None) if few else coarse_to_fine(points.x[:, :2])[:ENOUGH]
     phi, z, extra = all_phi[some], all_z[some], all_noise[some]
     least = torch.tensor(max(scatter, SMALLEST)).to(z)
-    residual, var, pi = z, least, 0.1
+    residual, var, pi = z - z.median(), least, 0.1
     for _ in range(LEAST_ABSOLUTE):
         right = (1 + residual.square() / (var + extra)).rsqrt()
         mean, chol = solve(phi, z, right / (var + extra))

@@ -268,7 +268,11 @@ def read_ground_truth(
     path: Path, frame: Frame, image: UInt8[np.ndarray, "h w 3"], settings: Complete
 ) -> Float[np.ndarray, "h w"]:
     """A depth map of the image's size."""
-    truth = _read_map(path, frame, image, settings.ground_truth_scale or settings.depth_scale)
+    scale = settings.ground_truth_scale or settings.depth_scale
+    try:
+        truth = _read_map(path, frame, image, scale)
+    except MissingOption as error:
+        raise MissingOption(str(error).replace("--depth-scale", "--ground-truth-scale")) from None
     if not (truth > 0).any():
         raise ValueError(f"{path} holds no depth to compare with")
     return truth
@@ -295,7 +299,9 @@ def _project(
     """A cloud as the camera sees it."""
     height, width = size[:2]
     points = Points.from_cloud(cloud, camera, pose, (height, width))
-    return points if pose is None else remove_occluded(points, (height, width))
+    # From the camera's own place, a sensor sees what the camera sees.
+    apart = pose is not None and bool(pose[:3, 3].any())
+    return remove_occluded(points, (height, width)) if apart else points
 
 
 def _read_map(

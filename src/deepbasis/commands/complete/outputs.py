@@ -28,6 +28,7 @@ from deepbasis.plots import DEPTH_COLOURS, ERROR_COLOURS, save, show_map, show_p
 from deepbasis.result import Completion
 from deepbasis.self_check import Check
 from deepbasis.shapes import Float
+from deepbasis.stream import LEFT_OUT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -87,11 +88,14 @@ def summarise(loaded: Loaded, answer: Completion, check: Check | None) -> dict[s
     """What was decided; unknown numbers are null."""
     post, true = answer.posterior, loaded.ground_truth
     assert post is not None
+    # A sequence drops wrong points before the fit.
+    dropped = dict(answer.dropped)
+    gone = dropped.pop(LEFT_OUT, 0)
     return {
         "image": loaded.frame.shown or str(loaded.frame.image),
         "size": list(answer.depth.shape),
         "points": len(answer.points) - int(answer.left_out.sum()),
-        "dropped": answer.dropped,
+        "dropped": dropped,
         "alpha": _number(post.alpha),
         "beta": _number(post.beta),
         "median_std": float(np.median(answer.std)),
@@ -99,8 +103,8 @@ def summarise(loaded: Loaded, answer: Completion, check: Check | None) -> dict[s
         "steps": int(post.steps),
         "log_evidence": _number(post.log_evidence),
         "familiarity": answer.familiarity,
-        "left_out": int(answer.left_out.sum()),
-        "outliers": len(answer.outliers),
+        "left_out": int(answer.left_out.sum()) + gone,
+        "outliers": len(answer.outliers) + gone,
         "worst_outliers": [one._asdict() for one in answer.outliers[:LISTED]],
         "check": None if check is None else check.report(),
         "ground_truth": None if true is None else _compare(answer, true),

@@ -74,6 +74,12 @@ def plan(frames: Sequence[Frame], settings: Complete, model: Path) -> list[Plann
 def name_all(frames: Sequence[Frame], settings: Complete) -> list[dict[str, Path]]:
     """Files of all frames; two of one name, and any that would replace an input, are refused."""
     _check_folder(settings.out)
+    folders = [path for path in settings.images if path.is_dir()]
+    if any(os.path.realpath(path) == os.path.realpath(settings.out) for path in folders):
+        raise ValueError(
+            f"--out {settings.out} is the folder of the images, where results would be taken for "
+            "images the next time; choose another folder"
+        )
     inputs = {os.path.realpath(path) for path in _shared_inputs(settings).values()}
     inputs |= {os.path.realpath(path) for frame in frames for path in _inputs(frame).values()}
     owner: dict[Path, Frame] = {}
