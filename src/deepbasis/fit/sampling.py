@@ -123,7 +123,8 @@ def choose_measurements(
 
     Measuring c, with noise, lowers the variance of p by cov(p, c)^2 / (cov(c, c) + noise(c)).
     """
-    cov, chosen = cov.clone(), []
+    cov = cov.clone()
+    chosen: list[int] = []
     # Without noise, nothing is left of the variance of a place that was measured.
     least = torch.finfo(cov.dtype).eps * (cov.diagonal() + noise).max()
     for _ in range(count):
