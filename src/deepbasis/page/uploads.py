@@ -17,7 +17,10 @@ MOST_FILES = 1000
 ROLES = ("frames", "points", "truth", "camera")
 # What readers say of options of the command line, in the words of the page.
 WORDS = {
-    TELL_SCALE: "set the depth scale beside the list of points",
+    **dict.fromkeys(
+        (TELL_SCALE, TELL_SCALE.replace("--depth-scale", "--ground-truth-scale")),
+        "set the depth scale beside the list of points",
+    ),
     "pass --intrinsics": "drop its camera file first, or type fx, fy, cx and cy",
     "--depth-scale": "the depth scale",
 }
