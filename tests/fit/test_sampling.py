@@ -180,3 +180,10 @@ def test_no_place_is_chosen_twice_with_or_without_noise():
     for noise in (0.0, 0.01, 10.0):
         chosen = sampling.choose_measurements(root @ root.mT, torch.full((12,), noise), 12)
         assert sorted(chosen.tolist()) == list(range(12))
+
+
+def test_a_noisy_place_is_chosen_last():
+    """It has the largest variance, but a measurement there says little."""
+    cov = torch.diag(torch.tensor([2.0, 1.0, 0.5]))
+    chosen = sampling.choose_measurements(cov, torch.tensor([10.0, 0.0, 0.0]), 3)
+    assert chosen.tolist() == [1, 2, 0]
