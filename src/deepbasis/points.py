@@ -25,7 +25,7 @@ Camera = Float[Tensor, "3 3"]
 COVERED = 0.75
 # Why a point is dropped.
 SAME_PIXEL = "on the pixel of a nearer or equal point"
-# Integers beyond this are no metres.
+# Integers with a larger median do not look like metres.
 FAR_M = 100.0
 # Relative error of a depth that was stored as float32 logarithm.
 ROUNDING = 1e-6
