@@ -103,6 +103,20 @@ def test_every_form_of_the_same_points_gives_the_same_depth(complete, tmp_path, 
     assert np.abs(depths["map.npy"] - np.load("truth.npy")).mean() < 0.1
 
 
+@pytest.mark.parametrize(("shift", "hidden"), [(0.0, False), (0.3, True)])
+def test_only_a_sensor_beside_the_camera_sees_hidden_points(complete, tmp_path, shift, hidden):
+    fx, fy, cx, cy = np.loadtxt("camera.txt").flatten()[:4]
+    v, u = np.indices((24, 24)).reshape(2, -1)
+    z = np.random.default_rng(0).choice([2.0, 6.0], u.size)
+    np.savetxt("mixed.xyz", np.stack([(u - cx) / fx * z - shift, (v - cy) / fy * z, z], 1))
+    pose = np.eye(4)
+    pose[0, 3] = shift
+    np.savetxt("beside.txt", pose)
+    words = "--sparse mixed.xyz --intrinsics camera.txt --extrinsics beside.txt --no-figure"
+    assert complete(words) == 0
+    assert any("hid" in why for why in summary(tmp_path)["dropped"]) == hidden
+
+
 def test_what_is_written_reads_back(complete, tmp_path, capsys):
     words = (
         "--sparse map.npy --interval 0.9 --cloud --intrinsics camera.txt --ground-truth truth.npy"

@@ -68,6 +68,17 @@ def test_a_folder_is_completed_in_the_order_of_its_numbers(complete):
         np.testing.assert_allclose(np.load(f"out/{name}-std.npy"), expected.std, rtol=1e-4)
 
 
+def test_wrong_points_of_a_sequence_are_counted_in_the_summary(complete):
+    rows = draw_points(room()[0], 100, 0)
+    rows[:5, 2] *= 4
+    np.savetxt("lidar/8.csv", rows, delimiter=",")
+    _, out, _ = complete("--sequence rgb --sparse lidar")
+    told = json.loads(Path("out/8.json").read_text())
+    assert told["left_out"] == told["outliers"] >= 4
+    assert (told["points"] + told["left_out"], told["dropped"]) == (100, {})
+    assert f"; {told['left_out']} points left out as wrong" in out
+
+
 def test_a_sequence_is_up_to_date_as_a_whole(complete):
     complete("--sequence rgb --sparse lidar")
     code, out, _ = complete("--sequence rgb --sparse lidar")
