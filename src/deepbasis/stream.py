@@ -309,7 +309,7 @@ class Stream:
         """Of the weights of this frame alone: wider if its image is unfamiliar."""
         none = scene.observe(to_points(None, scene.pyramid.size), errors=self.errors)
         found = self.layer.error_model(self.errors).prior_of(_learned(self.prior), none)
-        return fit.Prior(found.mean[0], found.cov[0]) if found.mean.ndim > 1 else found
+        return _of_one_image(found)
 
     def _fit(self, scene: View, points: Points, known: fit.Prior | None) -> Fitted:
         alpha = self.layer.prior.alpha.value if known is None else KNOWN_SCALE
@@ -325,12 +325,15 @@ def _learned(prior: fit.Prior, alpha: fit.Gamma | None = None) -> LearnedPrior:
     return learned
 
 
+def _of_one_image(prior: fit.Prior) -> fit.Prior:
+    """A widened prior is a batch, with one prior for each image."""
+    return fit.Prior(prior.mean[0], prior.cov[0]) if prior.mean.ndim > 1 else prior
+
+
 def absorb(fitted: Fitted, some: Bool[Tensor, "n"]) -> fit.Prior:
     """Posterior of the weights given the prior of a fit and some of its points."""
     exact = fitted.posterior.exact or fitted.posterior
-    points, prior = exact.points, fitted.prior
-    if prior.mean.ndim > 1:  # widened, for each image by itself
-        prior = fit.Prior(prior.mean[0], prior.cov[0])
+    points, prior = exact.points, _of_one_image(fitted.prior)
     post = fit.posterior(
         points.phi[0, some], points.z[0, some], prior, points.weight[0, some],
         alpha=exact.alpha[0], beta=exact.beta[0],
