@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole models: files, also of earlier versions, and what the options of a prediction do."""
 
+import inspect
 import json
 
 import numpy as np
@@ -237,6 +238,11 @@ def test_files_that_are_not_models_are_refused(spoil, message, tmp_path):
     spoil(path)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         deepbasis.load(path)
+
+
+def test_only_names_files_and_networks_are_loaded():
+    with pytest.raises(ValueError, match="name of a model, a file or a network, got NoneType"):
+        inspect.unwrap(deepbasis.load)(None)
 
 
 def test_loading_never_unpickles(tmp_path):

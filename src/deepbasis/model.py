@@ -504,7 +504,11 @@ def load(
                 'what does the network predict? Pass `prediction`: "metric", "depth" or "disparity"'
             )
         return Completer.of(name, prediction)
-    assert not callable(name)
+    if not isinstance(name, str | Path):
+        raise ValueError(
+            f"expected the name of a model, a file or a network, got {type(name).__name__}; "
+            "see `deepbasis models`"
+        )
     return Completer.load(find_model(name), network)
 
 

@@ -12,14 +12,16 @@ import subprocess
 import sys
 from collections import deque
 from pathlib import Path
-from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 
 from deepbasis.cli import main
+from deepbasis.commands.complete.inputs import Frame
+from deepbasis.commands.complete.plan import Planned
 from deepbasis.commands.complete.run import add_up_to, state_together
+from deepbasis.commands.complete.sinks import Sinks
 from deepbasis.data.files import atomic_write
 from deepbasis.data.formats import write_depth_png, write_image
 from models import make_model
@@ -139,9 +141,11 @@ def test_a_ground_truth_without_a_unit_asks_for_its_own_scale(complete):
 
 
 def test_bags_get_the_frames_in_order_after_a_resume():
-    planned = [SimpleNamespace(frame=SimpleNamespace(name=name)) for name in "abcd"]
+    planned = [
+        Planned(Frame(name, Path(f"{name}.png"), None, None, None), {}, {}) for name in "abcd"
+    ]
     summaries = {"a": None, "b": {}, "c": None, "d": {}}
-    sinks, waiting = MagicMock(), deque(planned)
+    sinks, waiting = MagicMock(spec=Sinks), deque(planned)
     for one, summary in ((planned[0], {}), (planned[2], None)):  # the third one fails
         summaries[one.frame.name] = summary
         add_up_to(one, waiting, sinks, summaries)

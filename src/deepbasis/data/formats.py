@@ -48,12 +48,7 @@ DEPTHS = (".png", ".tif", ".tiff", ".npy", ".npz", ".pfm")
 # Files that claim this many bytes of pixels for each of theirs are damaged: deflate unpacks a byte
 # to at most 1032, JPEG to about 1400.
 MOST_UNPACKED = 4096
-# What to do about depths of an unknown unit.
 CENTIMETRES = 100.0
-TELL_SCALE = (
-    "write the right one to a file scale.txt in the folder above, or pass it to `deepbasis "
-    "complete` as --depth-scale"
-)
 # Held while Pillow's own limit, which is a global variable, is not in force.
 _OPENING = threading.Lock()
 
@@ -67,22 +62,33 @@ def write_image(path: Path, image: UInt8[np.ndarray, "h w 3"]) -> None:
         Image.fromarray(image).save(file, kinds[path.suffix.lower()], quality=JPEG_QUALITY)
 
 
-def read_depth(path: Path, scale: float | None = None) -> Float[np.ndarray, "h w"]:
+def read_depth(
+    path: Path, scale: float | None = None, option: str = "--depth-scale"
+) -> Float[np.ndarray, "h w"]:
     """Read a depth map in metres; the suffix of the file determines its format.
 
     Args:
         path: .png, .tif, .npy, .npz or .pfm.
         scale: metres = value / scale. Required for integers; by default floats are metres.
+        option: of `deepbasis complete` that sets the scale, for the message if it is missing.
     """
     raw = _read_raw(path)
     if np.issubdtype(raw.dtype, np.integer) and scale is None:
         raise MissingOption(
             f"{path} holds integers, and the file does not say their unit: {_readings(raw)}; "
-            + TELL_SCALE
+            + tell_scale(option)
         )
     depth = _to_metres(raw, 1.0 if scale is None else scale, path)
     check_metres(depth[depth > 0], path)
     return depth
+
+
+def tell_scale(option: str) -> str:
+    """What to do about depths of an unknown unit."""
+    return (
+        "write the right one to a file scale.txt in the folder above, or pass it to `deepbasis "
+        f"complete` as {option}"
+    )
 
 
 def read_depth_png(path: Path, scale: float) -> Float[np.ndarray, "h w"]:

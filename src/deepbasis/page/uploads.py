@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from deepbasis.data.formats import TELL_SCALE
+from deepbasis.data.formats import tell_scale
 
 # Longest name of a file that is kept.
 LONGEST_NAME = 80
@@ -18,7 +18,7 @@ ROLES = ("frames", "points", "truth", "camera")
 # What readers say of options of the command line, in the words of the page.
 WORDS = {
     **dict.fromkeys(
-        (TELL_SCALE, TELL_SCALE.replace("--depth-scale", "--ground-truth-scale")),
+        map(tell_scale, ("--depth-scale", "--ground-truth-scale")),
         "set the depth scale beside the list of points",
     ),
     "pass --intrinsics": "drop its camera file first, or type fx, fy, cx and cy",

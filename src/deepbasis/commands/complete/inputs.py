@@ -254,7 +254,7 @@ def read_sparse(
         depth = read_depth(path, settings.depth_scale or _scale_beside(path))
         return to_points(depth, read_confidence(frame.confidence), image.shape[:2], str(path))
     if kind not in CLOUDS:
-        return Points.from_map(_read_map(path, frame, image, settings.depth_scale))
+        return Points.from_map(_read_map(path, frame, image, settings.depth_scale, "--depth-scale"))
     if camera is None:
         raise MissingOption(
             f"{path} is a point cloud, so the camera must be known: pass --intrinsics"
@@ -269,10 +269,7 @@ def read_ground_truth(
 ) -> Float[np.ndarray, "h w"]:
     """A depth map of the image's size."""
     scale = settings.ground_truth_scale or settings.depth_scale
-    try:
-        truth = _read_map(path, frame, image, scale)
-    except MissingOption as error:
-        raise MissingOption(str(error).replace("--depth-scale", "--ground-truth-scale")) from None
+    truth = _read_map(path, frame, image, scale, "--ground-truth-scale")
     if not (truth > 0).any():
         raise ValueError(f"{path} holds no depth to compare with")
     return truth
@@ -305,9 +302,9 @@ def _project(
 
 
 def _read_map(
-    path: Path, frame: Frame, image: UInt8[np.ndarray, "h w 3"], scale: float | None
+    path: Path, frame: Frame, image: UInt8[np.ndarray, "h w 3"], scale: float | None, option: str
 ) -> Float[np.ndarray, "h w"]:
-    depth = read_depth(path, _scale_beside(path) if scale is None else scale)
+    depth = read_depth(path, _scale_beside(path) if scale is None else scale, option)
     if depth.shape != image.shape[:2]:
         raise ValueError(
             f"{path} is {depth.shape[0]} x {depth.shape[1]} pixels (height x width), but the image "

@@ -306,7 +306,8 @@ def tell(one: Planned, summary: dict[str, Any], settings: Complete, warned: Coun
         return
     name = one.frame.name
     dropped = "".join(f", {count} {why}" for why, count in summary["dropped"].items())
-    said = [f"{summary['points']} points used{dropped}"]
+    used = summary["points"]
+    said = [f"{used} point{'s' * (used != 1)} used{dropped}"]
     said.append(f"median std {summary['median_std']:.3g} m")
     if wrong := summary["outliers"]:
         left_out = " left out as wrong" if summary["left_out"] else " may be wrong"
