@@ -14,7 +14,7 @@ from PIL import Image
 from data.fake_bags import LIDAR_TO_CAMERA, START, FakeBag, to_lidar
 from deepbasis.cli import main
 from deepbasis.data import messages
-from deepbasis.data.bags import Bag, BagWriter, Topics, find_transform
+from deepbasis.data.bags import Bag, BagWriter, Topics, find_transform, is_rectified
 from deepbasis.data.lens import Lens
 from deepbasis.data.limits import MissingOption
 from deepbasis.data.recording import Recorded, pair
@@ -340,6 +340,21 @@ def test_a_distorted_camera_becomes_a_pinhole(tmp_path):
     assert np.abs(sparse - (1 + source.round() / 100))[inside].max() < 1e-5
     rectified = Bag(tmp_path / "bent.bag", Topics("/cam/image_rect", "/cam/depth"))
     assert (rectified.read(rectified.names[0]).image == ramp).all()
+
+
+@pytest.mark.parametrize(
+    ("topic", "rectified"),
+    [
+        ("/cam/image_rect", True),
+        ("/cam/image_rect_color/compressed", True),
+        ("/camera/rectified/image", True),
+        ("/left/image_raw", False),
+        ("/direct/image_raw", False),
+        ("/cam/image_correct", False),
+    ],
+)
+def test_rectified_images_are_recognised_by_their_topic(topic, rectified):
+    assert is_rectified(topic) == rectified
 
 
 def test_refusals_are_one_sentence(tmp_path):

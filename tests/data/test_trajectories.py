@@ -62,6 +62,10 @@ def test_frames_are_matched_in_order_or_by_time(tmp_path, poses):
         found.match(["10.1", "10.15"], path, tolerance=0.06)[0], found.poses[1]
     )
     turned = Trajectory(found.times[::-1], found.poses[::-1])
+    names = [f"{time:.2f}" for time in found.times]  # as many, in another order
+    np.testing.assert_array_equal(turned.match(names, path), found.poses)
+    numbers = [f"{number:06d}" for number in range(5)]
+    np.testing.assert_array_equal(found.match(numbers, path), found.poses)
     np.testing.assert_array_equal(turned.match(["10.105", "10.39"], path), found.poses[[1, 4]])
     with pytest.raises(ValueError, match="holds 5 poses for 1 frames; pass one for each frame"):
         found.match(["inf"], path)

@@ -256,7 +256,7 @@ class Bag:
         for connection, _, raw in self._messages(topic):
             message = self._reader.deserialize(raw, connection.msgtype)
             self._calibrated = int(message.height), int(message.width)
-            return to_lens(message, rectified="rect" in self.image)
+            return to_lens(message, rectified=is_rectified(self.image))
         raise ValueError(f"its topic {topic} holds no message")
 
     def _read_transforms(self, kinds: dict[str, str]) -> dict[tuple[str, str], Tensor]:
@@ -424,6 +424,15 @@ class BagWriter:
         message = self.store.types[kind](**fields)
         serialize = self.store.serialize_ros1 if self.ros1 else self.store.serialize_cdr
         self.writer.write(self.topics[topic], time, serialize(message, kind))
+
+
+def is_rectified(topic: str) -> bool:
+    """Whether the name says so, as those of image_proc do: image_rect, image_rect_color."""
+    return any(
+        word == "rect" or word.startswith("rectified")
+        for part in topic.split("/")
+        for word in part.split("_")
+    )
 
 
 def _choose(asked: str | None, kinds: dict[str, str], wanted: tuple[str, ...], option: str) -> str:

@@ -40,18 +40,19 @@ class Trajectory(NamedTuple):
     def match(
         self, names: Sequence[str], path: Path, tolerance: float = TOLERANCE
     ) -> list[Float[np.ndarray, "4 4"]]:
-        """The pose of each frame: in order if there are as many, or else by the frames' times.
+        """The pose of each frame: by the frames' times, or else in order if there are as many.
 
         Args:
             names: of the frames; to be matched by time, these must be times in seconds.
             path: of the file, for messages.
             tolerance: seconds between a frame and its pose.
         """
-        if len(names) == len(self.times):
-            return list(self.poses)
+        in_order = len(names) == len(self.times)
         try:
             wanted = [round(float(name) * NANOSECONDS) for name in names]
         except (ValueError, OverflowError):
+            if in_order:
+                return list(self.poses)
             raise ValueError(
                 f"{path} holds {len(self.times)} poses for {len(names)} frames; pass one for each "
                 "frame, or name the frames by their time in seconds"
@@ -60,6 +61,8 @@ class Trajectory(NamedTuple):
         found = [nearest(times, time) for time in wanted]
         for name, time, index in zip(names, wanted, found, strict=True):
             if abs(times[index] - time) > tolerance * NANOSECONDS:
+                if in_order:
+                    return list(self.poses)
                 raise ValueError(
                     f"{path} holds no pose within {tolerance:g} s of the frame {name!r} "
                     f"(--tolerance), and {len(times)} poses for {len(names)} frames"
