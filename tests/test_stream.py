@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sequences: the filter is one regression over all frames; bundled models do not flicker."""
 
+import inspect
 from itertools import pairwise
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from PIL import Image
 
 from deepbasis import fit, stream
+from deepbasis.model import Completer
 from deepbasis.points import Points, to_points
 from deepbasis.result import NO_POINTS
 from deepbasis.stream import Landmarks, Stream, absorb, widen
@@ -366,7 +368,7 @@ def test_bad_frames_are_refused_in_one_sentence():
 def test_one_image_is_not_a_sequence(kind):
     frames = "photo.jpg" if kind is str else kind(room()[0].image)
     with pytest.raises(ValueError, match="pass a list of images"):
-        next(bundled("open").stream(frames))
+        next(inspect.unwrap(Completer.stream)(bundled("open"), frames))
 
 
 def test_a_stream_is_lazy_and_drops_far_points():
