@@ -165,9 +165,12 @@ def test_distances_have_the_distribution_of_the_dense_process(errors, n):
     assert_quantity(want, out.distance(b, a, CAMERA, level=0.5), joint.DRAWS, 0.5)
 
 
+@pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize(("errors", "n"), CASES)
-def test_regions_have_the_distribution_of_the_dense_process(errors, n, monkeypatch):
+def test_regions_have_the_distribution_of_the_dense_process(errors, n, exact, monkeypatch):
     monkeypatch.setattr(joint, "REGION_DRAWS", 4096)
+    if exact:  # as if the region were scattered
+        monkeypatch.setattr(joint, "MOST_PIXELS", 0)
     out, mask = make_completion(errors, n), np.zeros(SIZE, dtype=bool)
     mask[2:5, 3:9] = True
     mask[5, 4] = True
@@ -241,11 +244,30 @@ def test_next_points_lower_the_total_variance_most(errors, n):
 
 
 def test_a_large_region_is_drawn_on_a_coarser_lattice_that_still_meets_thin_ones():
-    whole, thin = torch.ones(240, 320).bool(), torch.eye(240, 320).bool()
+    whole, thin = torch.ones(240, 320).bool(), torch.zeros(240, 320).bool()
+    thin[:60, 40:45] = True
     assert len(joint._cover(whole).pixels[0]) < 2 * joint.BOX_PIXELS
     lattice = joint._cover(thin)
     met = thin[lattice.rows][:, lattice.columns].sum()
     assert met >= min(joint.REGION_PIXELS, thin.sum())
+
+
+def test_a_scattered_region_is_drawn_at_its_own_pixels(indoor, monkeypatch):
+    """Whose bounding box would take seconds and hundreds of MB."""
+    image, rows, camera = image_and_rows()
+    out = indoor.complete(image, rows)
+    mask = np.zeros(out.depth.shape, dtype=bool)
+    mask[::5, ::5] = True
+    drawn = out.joint._region(torch.from_numpy(mask))[0]
+    assert drawn.shape == (joint.REGION_DRAWS, joint.REGION_PIXELS)
+    scattered = out.size(mask, camera).depth
+    assert scattered.value == pytest.approx(out.size(mask | True, camera).depth.value, rel=0.02)
+    ends = np.zeros_like(mask)
+    ends[0, 0] = ends[-1, -1] = True
+    monkeypatch.setattr(joint.Joint, "_scores", None)  # not called
+    assert 0 < out.probability_closer(2.0, ends) < 1
+    mean = (out.depth[0, 0] + out.depth[-1, -1]) / 2
+    assert out.size(ends, camera).depth.value == pytest.approx(mean, rel=0.2)
 
 
 def image_and_rows():

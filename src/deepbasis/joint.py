@@ -33,9 +33,10 @@ Pixel = Sequence[float] | npt.NDArray[Any]
 
 # Draws of two pixels, and of a region, from which intervals are taken.
 DRAWS, REGION_DRAWS = 8192, 256
-# A region is drawn at a lattice of at most this many pixels of its bounding box, but at no fewer
-# than this many of its own.
-BOX_PIXELS, REGION_PIXELS = 2048, 256
+# A region is drawn at a lattice of about BOX_PIXELS pixels of its bounding box, but at no fewer
+# than REGION_PIXELS of its own. If that takes a lattice of more than MOST_PIXELS, as of a thin
+# region or a scattered one, it is drawn at REGION_PIXELS of its own, with their exact covariance.
+BOX_PIXELS, MOST_PIXELS, REGION_PIXELS = 2048, 8192, 256
 # Candidates for the next measurement, at most, on a lattice over the image.
 CANDIDATES = 1200
 # Rows whose bases are held at a time.
@@ -47,7 +48,7 @@ BLOCK_ROWS = 64
 BOUND_LEVEL, BOUND_FACTOR = 0.99, 2.0
 # Numbers of all maps that are drawn at a time: 2 GB.
 MOST_DRAWN = 500_000_000
-# Added to correlations of two pixels, so that their matrix can be factored.
+# Added to correlations of pixels, so that their matrix can be factored.
 JITTER = 1e-9
 
 
@@ -150,12 +151,7 @@ class Joint:
         if ends[0] == ends[1]:
             raise ValueError(f"both ends are the pixel u, v = {ends[0][::-1]}; pass two pixels")
         row, column = torch.tensor(ends).unbind(1)
-        cov, noise = self.covariance(row, column)
-        cov = cov + noise.diag()
-        std = cov.diagonal().sqrt()
-        correlation = cov / torch.outer(std, std) + JITTER * torch.eye(2)
-        normal = torch.randn(DRAWS, 2, generator=_generator(0), dtype=torch.float64)
-        score = (normal @ torch.linalg.cholesky(correlation).mT).float()
+        score = self._exact_scores(row, column, DRAWS)
         where = []
         for end, one in zip(ends, score.unbind(1), strict=True):
             ray = torch.linalg.solve(camera, torch.tensor([end[1], end[0], 1.0]).double())
@@ -281,6 +277,17 @@ class Joint:
         deviation /= self._var[rows][:, columns, None].sqrt()
         return deviation.movedim(-1, 0).float().cpu()
 
+    def _exact_scores(
+        self, row: Int[Tensor, "p"], column: Int[Tensor, "p"], n: int
+    ) -> Float[Tensor, "n p"]:
+        """The same at a few pixels, from their covariance."""
+        cov, noise = self.covariance(row, column)
+        cov = cov + noise.diag()
+        std = cov.diagonal().sqrt()
+        correlation = cov / torch.outer(std, std) + JITTER * torch.eye(len(row))
+        normal = torch.randn(n, len(row), generator=_generator(0), dtype=torch.float64)
+        return (normal @ torch.linalg.cholesky(correlation).mT).float()
+
     def _combine(self, weights: Tensor, rows: Tensor, columns: Tensor) -> Float[Tensor, "h w n"]:
         """Weighted sums of the bases at some rows and columns."""
         first, width = int(rows[0]), self.size[1]
@@ -291,6 +298,9 @@ class Joint:
     def _region(self, region: Bool[Tensor, "h w"]) -> tuple[Tensor, Bool[Tensor, "a b"]]:
         """Draws of the pixels of a region, [draws, pixels], and where they are in their lattice."""
         lattice = _cover(region)
+        if len(lattice.rows) * len(lattice.columns) > MOST_PIXELS:
+            few = _thin_out(region)
+            return self._draw_at(self._exact_scores(*few.nonzero().T, REGION_DRAWS), few), few
         inside = region[lattice.rows][:, lattice.columns]
         score = self._scores(lattice, REGION_DRAWS, _generator(0))[:, inside]
         chosen = torch.zeros_like(region)
@@ -358,6 +368,15 @@ def _cover(region: Bool[Tensor, "h w"]) -> Lattice:
         if int(region[lattice.rows][:, lattice.columns].sum()) >= enough:
             return lattice
         step -= 1
+
+
+def _thin_out(region: Bool[Tensor, "h w"]) -> Bool[Tensor, "h w"]:
+    """Some pixels of a region, evenly spaced in reading order."""
+    where = region.flatten().nonzero()[:, 0]
+    kept = torch.linspace(0, len(where) - 1, min(len(where), REGION_PIXELS)).round().long()
+    few = torch.zeros_like(region)
+    few.view(-1)[where[kept]] = True
+    return few
 
 
 def _mean_over_lines(
