@@ -300,7 +300,8 @@ class Joint:
         lattice = _cover(region)
         if len(lattice.rows) * len(lattice.columns) > MOST_PIXELS:
             few = _thin_out(region)
-            return self._draw_at(self._exact_scores(*few.nonzero().T, REGION_DRAWS), few), few
+            row, column = few.nonzero().unbind(1)
+            return self._draw_at(self._exact_scores(row, column, REGION_DRAWS), few), few
         inside = region[lattice.rows][:, lattice.columns]
         score = self._scores(lattice, REGION_DRAWS, _generator(0))[:, inside]
         chosen = torch.zeros_like(region)

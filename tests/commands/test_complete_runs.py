@@ -73,7 +73,7 @@ def complete(frames, model, command):
 
 def completed(said):
     """Names of the frames that a run has computed."""
-    return re.findall(r"^(\w+): \d+ points used", said, re.MULTILINE)
+    return re.findall(r"^(\w+): \d+ points? used", said, re.MULTILINE)
 
 
 # What fails

@@ -51,7 +51,7 @@ def complete(recorded, tmp_path, monkeypatch, command):
 
 
 def completed(said):
-    return re.findall(r"^([\w-]+): (\d+) points used", said, re.MULTILINE)
+    return re.findall(r"^([\w-]+): (\d+) points? used", said, re.MULTILINE)
 
 
 def test_a_folder_is_completed_in_the_order_of_its_numbers(complete):
