@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole-map uncertainty on test frames: calibration of distances and regions, and next points.
 
-Three tables: what samples cost; coverage of the 90 % intervals of distances between random pixels
-and of the mean depth of random rectangles, with the joint posterior and as if pixels were
-independent; and the error after measuring chosen, random and evenly spread pixels.
+Tables: what samples cost; coverage of the 90 % intervals of distances between random pixels and of
+the mean depth of random rectangles, with the joint posterior and as if pixels were independent; the
+nearest depth of random rectangles; and the error after measuring chosen, random and evenly spread
+pixels.
 """
 
 import argparse
@@ -90,11 +91,10 @@ def check_pairs(
         yield contains(found, true), contains(alone, true), (found.high - found.low) / true
 
 
-def check_regions(
-    out: Completion, frame: Sample, count: int, rng: np.random.Generator
-) -> Iterator[tuple[bool, bool, float]]:
-    """For each region whether the two intervals contain the mean depth, and the joint's width."""
-    depth = frame.depth[0].numpy()
+def draw_regions(
+    depth: npt.NDArray[Any], count: int, rng: np.random.Generator
+) -> Iterator[npt.NDArray[np.bool_]]:
+    """Random rectangles, where there is a ground truth."""
     for _ in range(count):
         mask = np.zeros(depth.shape, dtype=bool)
         while not mask.any():
@@ -104,10 +104,49 @@ def check_regions(
                 first = rng.integers(n - side + 1)
                 lines.append(slice(first, first + side))
             mask[tuple(lines)] = depth[tuple(lines)] > 0
+        yield mask
+
+
+def check_regions(
+    out: Completion, frame: Sample, count: int, rng: np.random.Generator
+) -> Iterator[tuple[bool, bool, float]]:
+    """For each region whether the two intervals contain the mean depth, and the joint's width."""
+    depth = frame.depth[0].numpy()
+    for mask in draw_regions(depth, count, rng):
         true = float(depth[mask].mean())
         found = out.size(mask, frame.intrinsics, level=LEVEL).depth
         alone = joint.Quantity.of(draw_independent(out, mask, joint.REGION_DRAWS).mean(1), LEVEL)
         yield contains(found, true), contains(alone, true), (found.high - found.low) / true
+
+
+def complete_each(
+    model: Completer, frames: list[Sample], points: str
+) -> Iterator[tuple[Completion, Sample, np.random.Generator]]:
+    """Each frame completed from random points, and a generator of its own."""
+    for i, frame in enumerate(frames):
+        draw = torch.Generator().manual_seed(i)
+        sparse = parse(points)(frame.depth, frame.image, frame.intrinsics, draw)
+        out = model.complete(frame.image.permute(1, 2, 0).numpy(), sparse[0].numpy())
+        yield out, frame, np.random.default_rng(i)
+
+
+def nearest(model: Completer, frames: list[Sample]) -> None:
+    """Probability of anything closer than the nearest depth of a region, and its median."""
+    print(f"nearest depth of {REGIONS} regions at each number of points: probability_closer at the")
+    print("true one, mean (0.5 if calibrated), and shares of regions with less than 5 % and more")
+    print("than 95 %; drawn one divided by the true one, median")
+    print("points | mean  < 5 %  > 95 % | drawn / true")
+    for word in POINTS:
+        found = []
+        for out, frame, rng in complete_each(model, frames, word):
+            depth = frame.depth[0].numpy()
+            for mask in draw_regions(depth, -(-REGIONS // len(frames)), rng):
+                true = float(depth[mask].min())
+                drawn = out.joint._region(torch.from_numpy(mask))[0].amin(1)
+                found.append((out.probability_closer(true, mask), float(drawn.median()) / true))
+        at, ratio = np.array(found).T
+        low, high = np.mean(at < 0.05), np.mean(at > 0.95)
+        print(f"{word:>6} | {at.mean():.2f} {low:6.1%} {high:7.1%} | {np.median(ratio):.3f}")
 
 
 def coverage(model: Completer, frames: list[Sample]) -> None:
@@ -122,11 +161,7 @@ def coverage(model: Completer, frames: list[Sample]) -> None:
     print("near pairs: joint independent  width |     region: joint independent  width")
     for word in POINTS:
         rows: dict[str, list[tuple[bool, bool, float]]] = defaultdict(list)
-        for i, frame in enumerate(frames):
-            draw = torch.Generator().manual_seed(i)
-            sparse = parse(word)(frame.depth, frame.image, frame.intrinsics, draw)
-            out = model.complete(frame.image.permute(1, 2, 0).numpy(), sparse[0].numpy())
-            rng = np.random.default_rng(i)
+        for out, frame, rng in complete_each(model, frames, word):
             pairs = -(-PAIRS // len(frames))
             rows["pairs"] += check_pairs(out, frame, pairs, rng, np.inf)
             rows["near pairs"] += check_pairs(out, frame, pairs, rng, NEAR)
@@ -218,18 +253,18 @@ def main() -> None:
     parser.add_argument("--root", type=Path, required=True, help="folder of NYU Depth V2")
     parser.add_argument("--model", default="indoor")
     parser.add_argument("--frames", type=int, default=40)
-    parser.add_argument("--only", choices=("speed", "coverage", "next"), nargs="*")
+    parts = {"coverage": coverage, "nearest": nearest, "next": next_points}
+    parser.add_argument("--only", choices=("speed", *parts), nargs="*")
     chosen = parser.parse_args()
     test = Source("nyu", chosen.root, count=chosen.frames).open("test")
     frames = [test[i] for i in range(len(test))]
     model = deepbasis.load(chosen.model)
-    parts = chosen.only or ("speed", "coverage", "next")
-    if "speed" in parts:
+    wanted = chosen.only or ("speed", *parts)
+    if "speed" in wanted:
         speed(model, frames[0])
-    if "coverage" in parts:
-        coverage(model, frames)
-    if "next" in parts:
-        next_points(model, frames)
+    for name, show in parts.items():
+        if name in wanted:
+            show(model, frames)
 
 
 if __name__ == "__main__":

@@ -176,6 +176,8 @@ class Completion:
     def with_conformal(self, table: ConformalTable) -> "Completion":
         """The same with the intervals of a conformal table.
 
+        Samples, distances, regions and next points keep the error bars of the model.
+
         Args:
             table: learned from held-out points.
 
