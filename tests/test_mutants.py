@@ -98,7 +98,7 @@ MUTANTS = [
     ("data/clouds.py", "(row - cy) / fy * z", "(row - cx) / fx * z", "commands/test_complete.py"),
     ("data/training.py", "mine = start + rank * batch", "mine = start", "data/test_sources.py"),
     ("data/training.py", "count = math.expm1(", "count = (", "data/test_sources.py"),
-    ("model.py", '("correlated", local[4:6], local[6:], tails[1])', '("correlated", local[4:6], local[6:], tails[0])', "test_weights.py"),
+    ("model.py", '("correlated", local[4:6], local[6:], tails[1])', '("correlated", local[4:6], local[6:], tails[0])', "test_model.py::test_a_file_of_format_2_predicts_the_same_bits"),
     ("layer/calibration_table.py", "logs[right - 1].lerp(logs[right], step)", "logs[right]", "layer/test_calibration_table.py"),
     ("layer/learned_prior.py", "off.mT @ off / len(off)", "off.mT @ off", "layer/test_basis_fit.py"),
     ("nets/network.py", "+ few_points_weight * (l1_of(few) + l1_of(none))", "+ few_points_weight * l1_of(few)", "nets/test_network.py"),
