@@ -4,6 +4,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any, overload
 
@@ -504,7 +505,7 @@ def load(
                 'what does the network predict? Pass `prediction`: "metric", "depth" or "disparity"'
             )
         return Completer.of(name, prediction)
-    if not isinstance(name, str | Path):
+    if not isinstance(name, str | PathLike):
         raise ValueError(
             f"expected the name of a model, a file or a network, got {type(name).__name__}; "
             "see `deepbasis models`"

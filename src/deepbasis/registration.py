@@ -27,7 +27,8 @@ Place = Float[np.ndarray, " n"]
 FEWEST, MOST = 40, 500
 # Points are out of place if the log evidence of a move is larger by OFFSET + SLOPE n nats. Chosen
 # for `indoor` on 64 validation frames of NYU with 500 and 80 points, where 0 and 1 of the frames
-# are above it with good points; other scenes may need other limits.
+# are above it with good points. The limits below LEAST_GAIN were chosen on 11 frames of NYU and the
+# 3 packaged rooms; other scenes may need others.
 OFFSET, SLOPE = 8.0, 0.1
 # Points that fit no better than mirrored or moved far, by this many nats a point on average, do
 # not belong to the image. (In the same frames 0.15 to 0.94; for 91 % of the frames with 500 points
