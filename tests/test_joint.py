@@ -165,7 +165,7 @@ def test_distances_have_the_distribution_of_the_dense_process(errors, n):
     assert_quantity(want, out.distance(b, a, CAMERA, level=0.5), joint.DRAWS, 0.5)
 
 
-@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("exact", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("errors", "n"), CASES)
 def test_regions_have_the_distribution_of_the_dense_process(errors, n, exact, monkeypatch):
     monkeypatch.setattr(joint, "REGION_DRAWS", 4096)

@@ -350,7 +350,9 @@ class Killed(BaseException):
     """In place of a signal that ends the process."""
 
 
-@pytest.mark.parametrize("after", range(6))
+@pytest.mark.parametrize(
+    "after", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 5)), 5]
+)
 def test_a_worker_that_ends_anywhere_leaves_whole_shards_only(
     complete, settings, monkeypatch, after
 ):

@@ -85,6 +85,14 @@ def test_topics_need_not_be_named_where_there_is_one_of_a_kind(drive):
     assert Bag(drive).read("1700000000.123456789").points is not None
 
 
+@pytest.mark.parametrize(
+    "drive",
+    [
+        kind if kind == "drive.mcap" else pytest.param(kind, marks=pytest.mark.slow)
+        for kind in KINDS
+    ],
+    indirect=True,
+)
 def test_a_bag_is_completed_and_the_results_are_a_bag_again(drive, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     make_model(errors="independent").save(tmp_path / "model.safetensors")

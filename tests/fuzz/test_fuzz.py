@@ -39,20 +39,16 @@ def run(cases: int | str, seed: int) -> str:
     return done.stdout
 
 
-def test_a_few_hundred_cases():
-    said = run(300, 0)
-    assert "300 cases, 0 defects" in said
+def test_some_cases():
+    said = run(120, 0)
+    assert "120 cases, 0 defects" in said
     for kind in ("files", "tensors", "arrays"):
         assert f"{kind}: answer" in said
         assert f"{kind}: refusal" in said
 
 
-def test_damaged_recordings():
-    assert "24 kinds, 240 cases, 0 defects" in run("recordings", 10)
-
-
 @pytest.mark.slow
-def test_many_damaged_recordings():
+def test_damaged_recordings():
     assert "24 kinds, 12000 cases, 0 defects" in run("recordings", 500)
 
 

@@ -125,7 +125,10 @@ def test_unknown_choices_are_refused():
             BasisNet(**{option: "best"})
 
 
-@pytest.mark.parametrize("encoder", ["mobilenet_v2", "efficientnet_lite0", "resnet34"])
+@pytest.mark.parametrize(
+    "encoder",
+    ["mobilenet_v2", "efficientnet_lite0", pytest.param("resnet34", marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("decoder", ["paper", "light"])
 @torch.no_grad()
 def test_a_folded_network_makes_the_same_of_an_image(encoder, decoder):

@@ -31,12 +31,11 @@ CLI = [sys.executable, "-m", "deepbasis.cli", "train", *WORDS]
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """The folder of a training that is over, of ten frames."""
-    return train(small(tmp_path_factory.mktemp("finished"), frames=10)).parent
+    return train(small(tmp_path_factory.mktemp("finished"), frames=10, eval_frames=2)).parent
 
 
-def test_a_model_is_trained_and_predicts(tmp_path):
-    path = train(small(tmp_path, eval_frames=2))
-    model = deepbasis.load(path)
+def test_a_model_is_trained_and_predicts(finished):
+    model = deepbasis.load(finished)
     sample = Source("rooms", count=1, size=(32, 48)).open("test")[0]
     for points in (0, 1, 100):
         sparse = torch.zeros_like(sample.depth)
@@ -47,12 +46,12 @@ def test_a_model_is_trained_and_predicts(tmp_path):
         assert (model_var > 0).all()
         assert (noise_var > 0).all()
     assert torch.equal(model(sample.image[None], sparse[None]).mean, mean)
-    run = json.loads((tmp_path / "run.json").read_text())
+    run = json.loads((finished / "run.json").read_text())
     assert run["finished"]
     assert run["settings"]["fit_points"] == "400"
     assert [len(run["metrics"][name]) for name in ("losses", "val_losses", "evaluated")] == [1] * 3
-    assert list((tmp_path / "logs").iterdir())
-    assert (tmp_path / "loss.png").stat().st_size > 1000
+    assert list((finished / "logs").iterdir())
+    assert (finished / "loss.png").stat().st_size > 1000
 
 
 @pytest.mark.slow

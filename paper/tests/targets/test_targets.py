@@ -37,7 +37,7 @@ FIGURES = {
 }  # fmt: skip
 
 
-SLOW = ("zero-points", "sparsity", "qualitative", "prior", "curves", "nees", "low")
+SLOW = ("zero-points", "sparsity", "qualitative", "prior", "curves", "nees", "low", "shift")
 
 
 @pytest.mark.parametrize(
@@ -213,6 +213,7 @@ def test_real_photographs_are_drawn_only_on_demand(plan, monkeypatch):
     assert full.shape[0] > heights
 
 
+@pytest.mark.slow
 def test_the_command_line_reaches_a_target(plan, monkeypatch, capsys):
     words = ["--runs", str(plan.runs), "--out", str(plan.out), "--no-train"]
     settings = ["--frames", "4", "--size", "32", "48", "--epochs", "1"]
