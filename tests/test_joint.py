@@ -4,6 +4,7 @@
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -98,6 +99,12 @@ def reference_depths(out, draws, seed=0):
     return np.exp(out.latent_mean.ravel() + error.clip(-bound, bound))
 
 
+@cache
+def reference_maps(errors, n):
+    """10,000 of them for a case, made once for all tests."""
+    return reference_depths(make_completion(errors, n), 10_000).reshape(-1, *SIZE)
+
+
 def assert_quantile(draws, bound, probability, count):
     """A bound that was estimated from `count` draws, among many other draws."""
     below = np.mean(draws < bound)
@@ -158,7 +165,7 @@ def test_samples_depend_on_their_seed_alone():
 @pytest.mark.parametrize(("errors", "n"), CASES)
 def test_distances_have_the_distribution_of_the_dense_process(errors, n):
     out, (a, b) = make_completion(errors, n), ((2, 3), (4, 3))
-    maps = reference_depths(out, 10_000).reshape(-1, *SIZE)
+    maps = reference_maps(errors, n)
     ends = [maps[:, v, u, None] * (np.linalg.inv(CAMERA) @ [u, v, 1]) for u, v in (a, b)]
     want = np.linalg.norm(ends[0] - ends[1], axis=1)
     assert_quantity(want, out.distance(a, b, CAMERA), joint.DRAWS)
@@ -174,7 +181,7 @@ def test_regions_have_the_distribution_of_the_dense_process(errors, n, exact, mo
     out, mask = make_completion(errors, n), np.zeros(SIZE, dtype=bool)
     mask[2:5, 3:9] = True
     mask[5, 4] = True
-    maps = reference_depths(out, 10_000).reshape(-1, *SIZE)
+    maps = reference_maps(errors, n)
     inside = maps[:, mask]
     found = out.size(mask, CAMERA)
     assert_quantity(inside.mean(1), found.depth, 4096)

@@ -33,8 +33,8 @@ PointsLike = ArrayLike | Points | None
 
 # Raised when a file can no longer be read by earlier versions.
 FORMAT = 3
-# Channels of an embedding that a file may claim; ours has 8.
-MOST_EMBEDDING = 256
+# Channels of an embedding, or of its head, that a file may claim; ours have 8 and 32.
+MOST_CHANNELS = 256
 
 
 @dataclass(frozen=True)
@@ -436,8 +436,9 @@ class Completer(nn.Module):
             for one in fields(architecture):
                 if type(value := getattr(architecture, one.name)) is not type(one.default):
                     raise ValueError(f"its {one.name} is {value!r}")
-            if not 0 <= architecture.embedding <= MOST_EMBEDDING:
-                raise ValueError(f"its embedding has {architecture.embedding} channels")
+            for name in ("embedding", "head_width"):
+                if not 0 <= (channels := getattr(architecture, name)) <= MOST_CHANNELS:
+                    raise ValueError(f"its {name} has {channels} channels")
             check_finite(tensors)
         bases = find_bases(architecture, network, path)
         with reading(path, "a model"):

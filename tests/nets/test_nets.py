@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from safetensors.torch import save_file
 
 from deepbasis import BasisFit
@@ -15,6 +16,7 @@ from deepbasis.nets import (
     ResNet34,
     load_encoder_weights,
 )
+from deepbasis.nets.basis import KernelHead
 from deepbasis.nets.cost import cost
 from deepbasis.nets.decoder import BASES, JoinedConv
 from deepbasis.nets.folding import FoldedNetwork, fold
@@ -125,6 +127,34 @@ def test_unknown_choices_are_refused():
             BasisNet(**{option: "best"})
 
 
+@pytest.mark.parametrize("size", [(9, 12), (8, 13)])
+@torch.no_grad()
+def test_the_surroundings_of_a_pixel_add_to_its_embedding(size):
+    torch.manual_seed(0)
+    plain, wide = KernelHead(6, 2).double(), KernelHead(6, 2, 4).double()
+    wide.load_state_dict(wide.state_dict() | plain.state_dict())
+    x = torch.randn(2, 6, *size).double()
+    for one, other in zip(wide(x), plain(x), strict=True):
+        assert torch.equal(one, other)  # at first they add nothing
+    first, _, second, _, last = wide.surroundings
+    for weights in (last.weight, last.bias):
+        weights.normal_()
+
+    # Means of 2 x 2 pixels, and of those that exist at the border, one by one.
+    height, width = size
+    rows = [slice(v, v + 2) for v in range(0, height, 2)]
+    columns = [slice(u, u + 2) for u in range(0, width, 2)]
+    small = torch.stack(
+        [torch.stack([x[:, :, v, u].mean((2, 3)) for u in columns], -1) for v in rows], 2
+    )
+    more = last(F.elu(second(F.elu(first(small)))))
+    more = F.interpolate(more, size, mode="bilinear")
+    want = plain.mix(x) + more
+    embedding, amplitude = wide(x)
+    torch.testing.assert_close(embedding, want[:, :-1])
+    torch.testing.assert_close(amplitude.log(), 3 * (want[:, -1:] / 3).tanh())
+
+
 @pytest.mark.parametrize(
     "encoder",
     ["mobilenet_v2", "efficientnet_lite0", pytest.param("resnet34", marks=pytest.mark.slow)],
@@ -165,7 +195,7 @@ def test_a_joined_convolution_is_that_of_both_maps_joined():
     torch.manual_seed(0)
     conv = JoinedConv(10, 6, 3, padding=1, bias=False).double()
     x, skip = (torch.randn(2, n, 7, 9, dtype=torch.float64, requires_grad=True) for n in (7, 3))
-    plain = torch.nn.functional.conv2d(torch.cat([x, skip], 1), conv.weight, padding=1)
+    plain = F.conv2d(torch.cat([x, skip], 1), conv.weight, padding=1)
     torch.testing.assert_close(conv(x, skip), plain)
     inputs = (x, skip, conv.weight)
     for ours, theirs in zip(

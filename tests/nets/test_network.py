@@ -141,7 +141,9 @@ def test_the_kriging_loss_is_that_of_dense_kriging(monkeypatch):
 
 def test_the_kriging_loss_teaches_embedding_amplitude_and_kernel():
     torch.manual_seed(0)
-    network, item = Network(Architecture(decoder="light", embedding=3)).double(), make_item()
+    architecture = Architecture(decoder="light", embedding=3, head_width=4)
+    network, item = Network(architecture).double(), make_item()
+    torch.nn.init.normal_(network.bases.head.surroundings[-1].weight)
     network.loss(item, kernel_weight=1.0).sum().backward()
     for name, weight in network.bases.head.named_parameters():
         assert weight.grad is not None, name

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 import deepbasis
 from deepbasis.data.sources import Source
 from deepbasis.data.tensors import load_tensors, save_tensors
+from deepbasis.model import Completer
 from deepbasis.points import Points
 from deepbasis.train.config import TrainConfig
 from deepbasis.train.loop import Stopped
@@ -368,6 +369,29 @@ def test_starting_from_another_kind_of_network_is_refused(finished, tmp_path):
     path = finished / "model.safetensors"
     with pytest.raises(ValueError, match=r"--init-from .* holds another network: Architecture"):
         train(small(tmp_path / "second", encoder="resnet34", init_from=path))
+
+
+def test_a_model_without_convolutions_in_its_head_is_trained_on_with_them(finished, tmp_path):
+    from deepbasis.train.job import make_job
+
+    plain = make_job(small(tmp_path / "a", head_width=0)).new_network()
+    model = Completer(plain.architecture)
+    model.network.load_state_dict(plain.state_dict())
+    model.save(tmp_path / "plain.safetensors")
+    start = {"init_from": tmp_path / "plain.safetensors"}
+    wide = make_job(small(tmp_path / "b", **start)).new_network()
+    image = torch.randint(256, (1, 3, 32, 48), dtype=torch.uint8)
+    for one, other in zip(wide.bases(image)[1:3], plain.bases(image)[1:3], strict=True):
+        assert torch.equal(one, other)
+    with pytest.raises(ValueError, match="choose the same encoder, decoder, embedding and head"):
+        train(small(tmp_path / "c", head_width=0, init_from=finished))
+
+
+def test_bases_stay_as_they_are_if_the_kernel_alone_is_trained(finished, tmp_path):
+    model = deepbasis.load(train(small(tmp_path, kernel_only=True, init_from=finished)))
+    before = deepbasis.load(finished).network.bases.state_dict()
+    for name, value in model.network.bases.state_dict().items():
+        assert torch.equal(value, before[name]) == (not name.startswith("head.")), name
 
 
 def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path, monkeypatch):

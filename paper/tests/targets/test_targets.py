@@ -37,7 +37,7 @@ FIGURES = {
 }  # fmt: skip
 
 
-SLOW = ("zero-points", "sparsity", "qualitative", "prior", "curves", "nees", "low", "shift")
+SLOW = ("zero-points", "sparsity", "qualitative", "prior", "curves", "nees", "low", "mid", "shift")
 
 
 @pytest.mark.parametrize(

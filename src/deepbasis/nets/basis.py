@@ -5,6 +5,7 @@ import math
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deepbasis.fit import Kernel
@@ -68,14 +69,21 @@ class KernelHead(nn.Module):
 
     The kernel is s(p) s(q) k(|x(p) - x(q)|), where x is the position in units of the length and the
     embedding: positive definite for any output of the network.
+
+    Args:
+        into: channels of the features.
+        embedding: channels of the embedding.
+        width: channels of two convolutions at half size, which see the surroundings of a pixel;
+            what they add starts at 0. 0 for none.
     """
 
-    def __init__(self, into: int, embedding: int) -> None:
+    def __init__(self, into: int, embedding: int, width: int = 0) -> None:
         super().__init__()
         last = nn.Conv2d(into, embedding + 1, 1)
         nn.init.normal_(last.weight, std=START_SCALE / math.sqrt(into))
         nn.init.zeros_(last.bias)  # type: ignore[arg-type]
         self.mix = nn.Sequential(nn.Conv2d(into, into, 1), nn.ELU(inplace=True), last)
+        self.surroundings = _surroundings(into, width, embedding + 1) if width else None
         self.log_length = nn.Parameter(torch.tensor(math.log(START_LENGTH)))
         self.log_nugget = nn.Parameter(torch.tensor(math.log(START_NUGGET)))
         self.rough_logit = nn.Parameter(torch.tensor(math.log(START_ROUGH / (1 - START_ROUGH))))
@@ -83,6 +91,10 @@ class KernelHead(nn.Module):
     def forward(self, x: Float[Tensor, "b c h w"]) -> tuple[Tensor, Tensor]:
         """Embedding, and amplitude."""
         found = self.mix(x)
+        if self.surroundings is not None:
+            more = self.surroundings(F.avg_pool2d(x, 2, ceil_mode=True))
+            size = (x.shape[2], x.shape[3])
+            found = found + F.interpolate(more, size, mode="bilinear", align_corners=False)
         bound = MOST_LOG_AMPLITUDE
         return found[:, :-1], (bound * (found[:, -1:] / bound).tanh()).exp()
 
@@ -100,6 +112,16 @@ class KernelHead(nn.Module):
         return Kernel(length, length, nugget, 1.5, rough)
 
 
+def _surroundings(into: int, width: int, out: int) -> nn.Sequential:
+    last = nn.Conv2d(width, out, 1)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)  # type: ignore[arg-type]
+    return nn.Sequential(
+        nn.Conv2d(into, width, 3, padding=1), nn.ELU(inplace=True),
+        nn.Conv2d(width, width, 3, padding=1), nn.ELU(inplace=True), last,
+    )  # fmt: skip
+
+
 class BasisNet(nn.Module):
     """62 bases of an image at strides 16, 8, 4, 2 and 1; any image size.
 
@@ -107,6 +129,7 @@ class BasisNet(nn.Module):
         encoder: "mobilenet_v2" (the paper's), "efficientnet_lite0" or "resnet34".
         decoder: "paper" or "light".
         embedding: channels of the embedding for the kernel; 0 for no kernel.
+        head_width: of the kernel's head; see `KernelHead`.
         normalisation: what the encoder's weights expect; it is kept with the weights.
     """
 
@@ -119,6 +142,7 @@ class BasisNet(nn.Module):
         encoder: str = "mobilenet_v2",
         decoder: str = "paper",
         embedding: int = 0,
+        head_width: int = 0,
         *,
         normalisation: str = "imagenet",
     ) -> None:
@@ -132,9 +156,24 @@ class BasisNet(nn.Module):
         self.encoder = ENCODERS[encoder]()
         self.decoder = DECODERS[decoder](self.encoder.channels, 3)
         width = self.decoder.widths[-1]
-        self.head = KernelHead(width, embedding) if embedding else None
+        self.head = KernelHead(width, embedding, head_width) if embedding else None
+        self.frozen = False
         for name, values in zip(("mean", "std"), NORMALISATIONS[normalisation], strict=True):
             self.register_buffer(name, torch.tensor(values).view(3, 1, 1))
+
+    def freeze(self) -> None:
+        """Stop training the bases; only the head is trained from now on."""
+        self.frozen = True
+        for part in (self.encoder, self.decoder):
+            part.requires_grad_(False).eval()
+
+    def train(self, mode: bool = True) -> "BasisNet":
+        """Set the mode; norms of frozen bases keep their statistics."""
+        super().train(mode)
+        if self.frozen:
+            self.encoder.eval()
+            self.decoder.eval()
+        return self
 
     def normalise(self, image: UInt8[Tensor, "b 3 h w"]) -> Float[Tensor, "b 3 h w"]:
         """Colours as the encoder expects them."""

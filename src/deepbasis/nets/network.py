@@ -34,6 +34,8 @@ class Architecture:
     decoder: str = "paper"
     embedding: int = 0
     """Channels of the learned kernel's embedding; 0 for a kernel of position and colour."""
+    head_width: int = 0
+    """Channels of the convolutions in the learned kernel's head; 0 for none."""
     prediction: str = ""
     """What a third-party network predicts; see `ForeignBases`."""
 
@@ -72,6 +74,7 @@ class Network(DepthNetwork):
             architecture.encoder,
             architecture.decoder,
             architecture.embedding,
+            architecture.head_width,
             normalisation=architecture.normalisation,
         )
 

@@ -47,6 +47,9 @@ class TrainConfig:
     """Decoder of that network; the paper's takes three times as long."""
     embedding: int = 8
     """Size of the embedding by which errors of pixels are correlated; 0 uses colours instead."""
+    head_width: int = 32
+    """Channels of the convolutions that make the embedding, at half size; 0 looks at single pixels
+    alone, which is a tenth faster."""
     encoder_weights: Path | None = None
     """Pretrained encoder weights with published parameter names: a .safetensors or .pth file."""
     normalisation: Literal["imagenet", "symmetric", "efficientnet_lite"] = "imagenet"
@@ -60,6 +63,8 @@ class TrainConfig:
     """Weight of two additional losses: for fits to 1 to 200 points, and to none."""
     kernel_weight: float = 0.3
     """Weight of the loss that trains the embedding: for predictions between a sensor's points."""
+    kernel_only: bool = False
+    """Train the embedding alone, and keep the bases of --init-from."""
     jitter: float = 0.1
     """Random change of brightness, contrast and saturation by up to this fraction."""
     zoom: float = 0.0
@@ -108,10 +113,24 @@ class TrainConfig:
                 raise ValueError(f"--{name} {getattr(self, name)} must be at least 1")
         if not 0 <= self.jitter < 1:
             raise ValueError(f"--jitter {self.jitter} must be between 0 and 1")
-        for name in ("few_points_weight", "kernel_weight", "zoom", "vary_camera", "embedding"):
+        for name in (
+            "few_points_weight",
+            "kernel_weight",
+            "zoom",
+            "vary_camera",
+            "embedding",
+            "head_width",
+        ):
             if not getattr(self, name) >= 0:
                 option = name.replace("_", "-")
                 raise ValueError(f"--{option} {getattr(self, name)} must not be negative")
+        if self.kernel_only and (
+            self.init_from is None or not self.embedding or not self.kernel_weight
+        ):
+            raise ValueError(
+                "--kernel-only needs a model with bases, --init-from, an --embedding and a "
+                "--kernel-weight above 0"
+            )
         if self.eval_frames < 0:
             raise ValueError(f"--eval-frames {self.eval_frames} must not be negative")
         if not (self.lr > 0 and self.clip > 0):

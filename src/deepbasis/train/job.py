@@ -69,8 +69,9 @@ class Job:
         """Of the network."""
         config = self.config
         return Architecture(
-            config.encoder, config.normalisation, config.errors, config.decoder, config.embedding
-        )
+            config.encoder, config.normalisation, config.errors, config.decoder, config.embedding,
+            config.head_width if config.embedding else 0,
+        )  # fmt: skip
 
     @property
     def loss_options(self) -> dict[str, Any]:
@@ -109,6 +110,8 @@ class Job:
             load_encoder_weights(network.bases.encoder, config.encoder_weights)
         if config.init_from is not None:
             start_from(network, config.init_from)
+        if config.kernel_only:
+            network.bases.freeze()
         return network
 
     def after_step(self, step: int, network: DepthNetwork) -> None:
@@ -159,14 +162,21 @@ def make_job(config: TrainConfig, kind: type[Job] = Job) -> Job:
 
 
 def start_from(network: Network, path: Path) -> None:
-    """Copy another model's basis network."""
+    """Copy another model's basis network. It may lack convolutions of the head, which add nothing
+    at first.
+    """
     other = Completer.load(find_model(path))
+    head = {
+        name: value
+        for name, value in network.bases.state_dict().items()
+        if name.startswith("head.surroundings.")
+    }
     try:
-        network.bases.load_state_dict(other.network.bases.state_dict())
+        network.bases.load_state_dict(head | other.network.bases.state_dict())
     except RuntimeError:
         raise ValueError(
             f"--init-from {path} holds another network: {other.architecture}; choose the same "
-            "encoder, decoder and embedding"
+            "encoder, decoder, embedding and head width"
         ) from None
 
 
