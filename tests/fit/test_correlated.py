@@ -352,7 +352,8 @@ def test_others_are_searched_once_for_all_choices(generator, share):
     assert torch.equal(have, want)
 
 
-def test_gradients_reach_kernel_and_places(generator):
+@pytest.mark.parametrize("smoothness", [0.5, 1.5])
+def test_gradients_reach_kernel_and_places(generator, smoothness):
     """Of the prediction of single places from whitened points, as a kernel is learned."""
     p = problem(9, generator, size=(4, 5))
     kept, asked = slice(0, 6), slice(6, 9)
@@ -360,7 +361,7 @@ def test_gradients_reach_kernel_and_places(generator):
     near_asked = neighbours.Surroundings(p.x[kept, :2]).of(p.x[asked, :2], 3)
 
     def whole(x, phi, z, weight, length, nugget, rough):
-        kernel = Kernel(length, length, nugget, 1.5, rough)
+        kernel = Kernel(length, length, nugget, smoothness, rough)
         points = FitPoints(phi[kept], z[kept], weight[kept])
         white = correlated.whiten_at(kernel, x[kept], points, near)
         mean, root = fit.posterior_moments(white.phi, white.z, p.prior, alpha=ALPHA, beta=BETA)

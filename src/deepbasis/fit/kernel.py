@@ -103,7 +103,7 @@ class Kernel:
 
     def _smooth(self, distance: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
         if self.smoothness == 0.5:
-            return distance.neg_().exp_()
+            return (-distance).exp() if distance.requires_grad else distance.neg_().exp_()
         if distance.requires_grad:
             return (1 + math.sqrt(3) * distance) * (-math.sqrt(3) * distance).exp()
         minus = distance.mul_(-math.sqrt(3))

@@ -44,11 +44,11 @@ def kriging_loss(
     """
     losses = []
     for i in range(len(observed.z)):
-        points, asked = _select(observed, i), _select(pixels, i)
+        points, asked = select(observed, i), select(pixels, i)
         if not len(points.z) or not len(asked.z):
             losses.append(observed.z.new_zeros(()))
             continue
-        mean, var = _predict(points, asked, kernel, prior)
+        mean, var = predict(points, asked, kernel, prior)
         error, std = (asked.z - mean).abs() * asked.s, var.sqrt() * asked.s
         nats = (error / std).mean().log() + std.log().mean()
         losses.append((error.mean() + LIKELIHOOD * nats).to(observed.z.dtype))
@@ -56,22 +56,24 @@ def kriging_loss(
 
 
 @dataclass(frozen=True)
-class _Places(FitPoints):
+class Places(FitPoints):
     """Points or pixels of one image, divided by their amplitude s."""
 
     x: Float[Tensor, "n f"]
     s: Float[Tensor, "n"]
 
 
-def _select(observed: Observed, image: int) -> _Places:
+def select(observed: Observed, image: int) -> Places:
+    """The points or pixels of one image."""
     used = observed.weight[image] > 0
     phi, z, weight = (part[image][used].double() for part in observed.by_amplitude)
-    return _Places(phi, z, weight, observed.x[image][used], observed.s[image][used].double())
+    return Places(phi, z, weight, observed.x[image][used], observed.s[image][used].double())
 
 
-def _predict(
-    points: _Places, asked: _Places, kernel: Kernel, prior: Prior
+def predict(
+    points: Places, asked: Places, kernel: Kernel, prior: Prior
 ) -> tuple[Float[Tensor, "p"], Float[Tensor, "p"]]:
+    """Mean and variance of the pixels asked for, given the points, both divided by amplitudes."""
     position = points.x[:, :2].detach()
     white = correlated.whiten_at(kernel, points.x, points, earlier(position, correlated.NEIGHBOURS))
     with torch.no_grad():
