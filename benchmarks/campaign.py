@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reliability in figures: odd input, kill -9, threads, processes and many frames.
+"""Reliability in figures: invalid input, kill -9, threads, processes and many frames.
 
     python benchmarks/campaign.py --out docs/reliability
 
@@ -45,8 +45,8 @@ WORKER = ROOT / "tests" / "fuzz" / "worker.py"
 PACKAGES = ("deepbasis", "torch", "numpy", "pillow", "rosbags", "av", "laspy", "transformers")
 # Of a whole campaign.
 CASES, KILLS, FRAMES = 100_000, 50, 5_000
-# Seconds of processor time that a case may take; after which it is ended; and seconds without any
-# processor time after which it hangs.
+# Seconds of CPU time that a case may take; after which it is ended; and seconds without any CPU
+# time after which it hangs.
 MOST_SECONDS, LONGEST_CASE, MOST_WAITED = 20.0, 120.0, 120.0
 # Memory in MB that a single case may take.
 MOST_MEMORY = 300.0
@@ -70,10 +70,9 @@ TRAIN = (
 LISTED = 20
 INTRODUCTION = (
     "# Reliability\n\n"
-    "Does odd input end in an answer or in a clear refusal? Does a run that was killed leave "
-    "anything half-written? Do threads and processes change results, and does memory grow? The "
-    "figures of this page are those of one campaign, `make campaign`, whose exit code is 1 if "
-    "anything else was seen."
+    "`make campaign` tests four things: invalid input gives a result or a clear error message, a "
+    "killed run leaves no partial files, threads and processes do not change results, and memory "
+    "does not grow. It exits with code 1 if it finds a defect."
 )
 NOT_RUN = "No part of it has been run on this version yet."
 
@@ -100,7 +99,7 @@ class Counts:
     memory: float = 0.0
 
 
-# Odd input
+# Invalid input
 
 
 def fuzz(plan: Plan) -> Report:
@@ -214,7 +213,7 @@ def lines_of(process: subprocess.Popen[bytes], end: float) -> Iterator[Report | 
 
 
 def seconds_of(process: int) -> float:
-    """Processor time of a process so far."""
+    """CPU time of a process so far."""
     try:
         words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -584,9 +583,9 @@ def page(report: Report, out: Path) -> str:
     ]
     text += [part for name in parts for part in WRITERS[name](parts[name])]
     wrong = [f"{name}: {what}" for name, found in parts.items() for what in found["defects"]]
-    text.append("## Anything else")
+    text.append("## Defects")
     listed = "\n".join(f"- {' '.join(what.split())[:300]}" for what in wrong[:LISTED])
-    text.append(f"{len(wrong)} defects:\n\n{listed}" if wrong else "Nothing else was seen.")
+    text.append(f"{len(wrong)} defects:\n\n{listed}" if wrong else "None were found.")
     return "\n\n".join(text) + "\n"
 
 
@@ -601,14 +600,14 @@ def _fuzz_page(found: Report) -> list[str]:
     rows.append(["**all**", found["cases"], found["answers"], found["refusals"],
                  found["anything else"], "", ""])  # fmt: skip
     return [
-        "## Odd input",
-        "Files are damaged at random, functions called with odd arguments. An answer must be "
+        "## Invalid input",
+        "Files are damaged at random, functions called with invalid arguments. An answer must be "
         "finite, with error bars that are not negative; a refusal is a `ValueError` or `OSError` "
         "of at most a few lines. Anything else is a defect: another exception, a warning, NaN, a "
-        f"crash, more than {MOST_SECONDS:.0f} s of processor time, more than {MOST_MEMORY:.0f} MB "
-        "of memory for one case.",
-        table(["Input", "Cases", "Answers", "Refusals", "Else", "Slowest (s)", "Most memory (MB)"],
-              rows),
+        f"crash, more than {MOST_SECONDS:.0f} s of CPU time, more than {MOST_MEMORY:.0f} MB of "
+        "memory for one case.",
+        table(["Input", "Cases", "Answers", "Refusals", "Defects", "Slowest (s)",
+               "Peak memory (MB)"], rows),
         f"Largest memory of a process with the library, a model and all readers: "
         f"{found['largest memory of a process, MB']} MB.",
     ]  # fmt: skip

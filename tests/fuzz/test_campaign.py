@@ -43,7 +43,7 @@ def test_a_tiny_campaign_writes_its_page(tmp_path):
     page = (tmp_path / "page.md").read_text()
     assert "| **all** | 100 |" in page
     assert "--scale 0.001 --seed 1 --parts fuzz frames --keep" in page
-    assert "Nothing else was seen." in page
+    assert "None were found." in page
 
 
 @pytest.mark.slow

@@ -48,7 +48,7 @@ FILES = {
 }  # fmt: skip
 CALLS = {
     "`complete` and points": 5, "mathematics on tensors": 11, "`sample`, `distance`, ...": 5,
-    "scenes, options and `--check`": 1, "`stream`": 2, "networks of others": 1, "page": 2,
+    "scenes, options and `--check`": 1, "`stream`": 2, "third-party networks": 1, "page": 2,
     "`deepbasis complete`": 0.5,
 }  # fmt: skip
 
