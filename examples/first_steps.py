@@ -26,7 +26,7 @@ for row, count in zip(axes, counts, strict=True):
     width = (high - low)[known].mean()
     print(
         f"{count:3d} points: mean error {error:.2f} m; 90 % interval {width:.2f} m wide, "
-        f"contains the truth at {inside:.0%} of the pixels"
+        f"contains the ground truth at {inside:.0%} of the pixels"
     )
     row[0].imshow(image)
     row[0].plot(*measured[:count, :2].T, "o", color="tab:red", markersize=3)

@@ -35,7 +35,7 @@ print(f"width of the region: {size.width.value:.2f} m, std {size.width.std:.2f} 
 for metres in (1.5, 2.0, 2.5):
     probability = outs[-1].probability_closer(metres, region)
     print(f"anything in the region closer than {metres:g} m: probability {probability:.2f}")
-print(f"nearest in truth: {truth[region & (truth > 0)].min():.2f} m")
+print(f"nearest ground truth: {truth[region & (truth > 0)].min():.2f} m")
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
 left.imshow(image)

@@ -19,7 +19,7 @@ measured = np.stack([u, v, truth[v, u]], 1)
 
 
 def coverage(out):
-    """Share of the pixels whose 90 % interval contains the truth, which you would not know."""
+    """Share of pixels whose 90 % interval contains the ground truth, which you would not know."""
     low, high = out.interval(0.9)
     return ((low < truth) & (truth < high))[known].mean()
 

@@ -113,7 +113,7 @@ def test_a_model_that_is_not_installed_says_what_to_install(run, photo):
         ("evaluate", "indoor", "--data", "rooms", "--frames", "1", "--points", "5"),
     ):
         assert run(*words) == (2, "", f"deepbasis: the model {MISSING}\n")
-    with pytest.raises(ModuleNotFoundError, match=r"'outdoor' .* \(no commercial use\)"):
+    with pytest.raises(ModuleNotFoundError, match=r"'outdoor' .* \(non-commercial\)"):
         deepbasis.load("outdoor")
     assert deepbasis.load("open")
 

@@ -42,7 +42,13 @@ class Pretrained(NamedTuple):
 
 PRETRAINED = (
     Pretrained("indoor", "rooms, 0.5 to 10 m", "NYU Depth V2", "0.065 m on NYU", "research only"),
-    Pretrained("outdoor", "streets, 2 to 80 m", "KITTI", "0.887 m on KITTI", "no commercial use"),
+    Pretrained(
+        "outdoor",
+        "streets, 2 to 80 m",
+        "KITTI and rendered roads",
+        "0.887 m on KITTI",
+        "non-commercial",
+    ),
     Pretrained("open", "rooms", "rendered scenes", "0.081 m on NYU", "Apache-2.0"),
 )
 

@@ -10,7 +10,7 @@ from deepbasis.pretrained import PRETRAINED, installed
 @options
 @dataclass(frozen=True)
 class Models:
-    """List the pretrained models, and the size of the networks that `deepbasis train` makes."""
+    """List the pretrained models, and the size of the networks that `deepbasis train` creates."""
 
     size: tuple[int, int] = (240, 320)
     """Height and width of the image in pixels for which operations are counted."""

@@ -48,10 +48,11 @@ class TrainConfig:
     embedding: int = 8
     """Size of the embedding by which errors of pixels are correlated; 0 uses colours instead."""
     head_width: int = 32
-    """Channels of the convolutions that make the embedding, at half size; 0 looks at single pixels
-    alone, which is a tenth faster."""
+    """Channels of the convolutions that predict the embedding, at half resolution; 0 predicts it
+    from each pixel alone."""
     encoder_weights: Path | None = None
-    """Pretrained encoder weights with published parameter names: a .safetensors or .pth file."""
+    """Pretrained encoder weights, a .safetensors or .pth file: torchvision's, or those of
+    EfficientNet-Lite0."""
     normalisation: Literal["imagenet", "symmetric", "efficientnet_lite"] = "imagenet"
     """Colour normalisation that the encoder's weights expect; symmetric is -1 to 1."""
     init_from: Path | None = None

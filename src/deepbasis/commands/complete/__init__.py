@@ -39,8 +39,8 @@ class Complete:
     sparse: Path | None = None
     """Measured depth: a file, or a folder of files named like the images. Depth image or array
     (.png .tif .npy .npz .pfm), rows of `u v metres [sigma]` (.csv .txt .npy), point cloud (.ply
-    .pcd .bin .xyz .las .laz) with --intrinsics, or the folder of a sparse COLMAP model. Without
-    it, depth is estimated from the image alone."""
+    .pcd .bin .xyz .las .laz .e57) with --intrinsics, or the folder of a sparse COLMAP model.
+    Without it, depth is estimated from the image alone."""
     trajectory: Path | None = None
     """Poses of the images in the frame of the map, a point cloud passed as --sparse: a file of
     `time tx ty tz qx qy qz qw`, as TUM RGB-D and ORB-SLAM write it. Images must be named by their
@@ -51,7 +51,8 @@ class Complete:
     depth_scale: float | None = None
     """Metres = value / scale, for depth images, rows, point clouds, and lengths of COLMAP, maps and
     trajectories: 1000 for millimetres, 256 for KITTI, 5000 for TUM (default: the number in a
-    scale.txt beside depth images, else 1)."""
+    scale.txt beside depth images; without it, integer depth images are refused, and everything else
+    is in metres). Bags, TUM folders and transforms.json have units of their own."""
     intrinsics: Path | None = None
     """Camera, `fx fy cx cy` or 3x3, in .txt or .json: a file, or a folder of them."""
     extrinsics: Path | None = None
@@ -68,7 +69,7 @@ class Complete:
     """Maximum time in seconds between an image of a recording and its points; images without points
     within this time are left out."""
     ground_truth: Path | None = None
-    """True depth to compare with: an image or array, or a folder of them."""
+    """Ground truth to compare with: a depth image or array, or a folder of them."""
     ground_truth_scale: float | None = None
     """Metres = value / scale, for the ground truth (default: that of --depth-scale)."""
     sequence: bool = False
