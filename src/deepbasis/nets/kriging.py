@@ -56,22 +56,22 @@ def kriging_loss(
 
 
 @dataclass(frozen=True)
-class Places(FitPoints):
+class ImagePlaces(FitPoints):
     """Points or pixels of one image, divided by their amplitude s."""
 
     x: Float[Tensor, "n f"]
     s: Float[Tensor, "n"]
 
 
-def select(observed: Observed, image: int) -> Places:
+def select(observed: Observed, image: int) -> ImagePlaces:
     """The points or pixels of one image."""
     used = observed.weight[image] > 0
     phi, z, weight = (part[image][used].double() for part in observed.by_amplitude)
-    return Places(phi, z, weight, observed.x[image][used], observed.s[image][used].double())
+    return ImagePlaces(phi, z, weight, observed.x[image][used], observed.s[image][used].double())
 
 
 def predict(
-    points: Places, asked: Places, kernel: Kernel, prior: Prior
+    points: ImagePlaces, asked: ImagePlaces, kernel: Kernel, prior: Prior
 ) -> tuple[Float[Tensor, "p"], Float[Tensor, "p"]]:
     """Mean and variance of the pixels asked for, given the points, both divided by amplitudes."""
     position = points.x[:, :2].detach()
