@@ -36,6 +36,6 @@ def table(size: tuple[int, int]) -> str:
     """Cost of the network with each encoder, otherwise as it is trained by default, as text."""
     lines = [f"encoder              parameters  operations ({size[0]} x {size[1]} pixels)"]
     for encoder in ENCODERS:
-        parameters, flops = cost(BasisNet(encoder, "light", embedding=8), size)
+        parameters, flops = cost(BasisNet(encoder, "light", 8, 32), size)
         lines.append(f"{encoder:<20} {parameters / 1e6:8.2f} M {flops / 1e9:9.2f} G")
     return "\n".join(lines)
