@@ -36,7 +36,7 @@ def test_the_rate_rises_then_falls_to_nothing():
         ({"epochs": 0}, "--epochs 0 must be at least 1"),
         ({"eval_frames": -1}, "--eval-frames -1 must not be negative"),
         ({"few_points_weight": -1.0}, "--few-points-weight -1.0 must not be negative"),
-        ({"kernel_only": True}, "--kernel-only needs a model with bases, --init-from"),
+        ({"kernel_only": True}, "--kernel-only needs a model to start from"),
         ({"lr": 0.0}, "--lr 0.0 and --clip 1.0 must be above 0"),
         ({"fit_points": "63"}, "cannot determine 63 weights in training; use at least 64"),
         ({"fit_points": "0-500"}, "cannot determine 63 weights"),

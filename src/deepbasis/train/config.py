@@ -129,7 +129,7 @@ class TrainConfig:
             self.init_from is None or not self.embedding or not self.kernel_weight
         ):
             raise ValueError(
-                "--kernel-only needs a model with bases, --init-from, an --embedding and a "
+                "--kernel-only needs a model to start from (--init-from), and --embedding and "
                 "--kernel-weight above 0"
             )
         if self.eval_frames < 0:
