@@ -27,7 +27,7 @@ from deepbasis.data.training import TrainingSet, collate
 from deepbasis.evaluation import evaluate, model_method
 from deepbasis.model import load
 from deepbasis.nets import Architecture, Network
-from deepbasis.nets.decoder import DECODERS, Decoded, JoinedConv, LightDecoder, LightUp
+from deepbasis.nets.decoder import DECODERS, Decoded, Decoder, JoinedConv, LightDecoder, LightUp
 from deepbasis.nets.folding import fold
 from deepbasis.train.config import TrainConfig
 from deepbasis.train.run import train
@@ -35,7 +35,7 @@ from deepbasis.train.run import train
 ENCODERS = {"mobilenet_v2": "imagenet", "efficientnet_lite0": "efficientnet_lite"}
 POINTS = ("5%", "500", "50", "0")
 VALIDATION, SCORED, BATCH, ROUNDS = 64, 32, 4, 5
-LOSSES = {"few_points_weight": 0.02, "kernel_weight": 0.3}
+LOSSES: dict[str, Any] = {"few_points_weight": 0.02, "kernel_weight": 0.3}
 
 
 class SeparableUp(LightUp):
@@ -66,7 +66,7 @@ class HalfSizeDecoder(LightDecoder):
         return Decoded(bases, full)
 
 
-VARIANTS = {
+VARIANTS: dict[str, type[Decoder]] = {
     "light": LightDecoder, "separable": SeparableDecoder, "paper": DECODERS["paper"],
     "half size": HalfSizeDecoder,
 }  # fmt: skip
@@ -151,7 +151,7 @@ def main() -> None:
                 downscale=2, cache=True, val_frames=VALIDATION, encoder=encoder,  # type: ignore[arg-type]
                 decoder=decoder, encoder_weights=weights[encoder],  # type: ignore[arg-type]
                 normalisation=ENCODERS[encoder], epochs=epochs, jitter=0.2, zoom=0.25,  # type: ignore[arg-type]
-                lr=5e-4, workers=0, **LOSSES,  # type: ignore[arg-type]
+                lr=5e-4, workers=0, **LOSSES,
             )  # fmt: skip
             config = replace(config, resume=(config.out / "checkpoint.safetensors").exists())
             done = config.out / "model.safetensors"

@@ -4,9 +4,10 @@
     python benchmarks/kernel.py indoor --root nyu --minutes 4
 
 Each variant of the kernel is trained from scratch for the same CPU time of one core on training
-frames of NYU, by the loss of `deepbasis train --kernel-only`. Then it predicts pixels between the points of
-validation frames: MAE in metres, and the negative log likelihood of log depth under a Laplace
-distribution whose overall scale is optimal, so that only the differences between pixels matter.
+frames of NYU, by the loss of `deepbasis train --kernel-only`. Then it predicts pixels between the
+points of validation frames: MAE in metres, and the negative log likelihood of log depth under a
+Laplace distribution whose overall scale is optimal, so that only the differences between pixels
+matter.
 """
 
 import argparse
