@@ -9,7 +9,8 @@ On regions that are flat in the ground truth, for each pattern of points:
 - imprint in depth: curvature of log depth at the points, relative to pixels two or more away;
 - imprint in std: log std two or more pixels away, less that at the points' eight neighbours,
   relative to the spread of log std;
-- seams: curvature across the borders of blocks of 8 pixels, relative to that between other pixels.
+- seams: curvature across the borders of blocks of pixels that share neighbours, relative to that
+  between other pixels.
 
 Without artefacts the three ratios are about 1, 0 and 1.
 """
@@ -24,12 +25,13 @@ from torch import Tensor
 import deepbasis
 from deepbasis.data.sources import Source, subsample
 from deepbasis.data.with_points import WithPoints
+from deepbasis.fit.correlated import NEIGHBOURS
+from deepbasis.fit.neighbours import choose_side
 from deepbasis.latent import is_valid
 from deepbasis.patterns import parse
 
 # Largest curvature of inverse depth, relative to it and averaged over 5 x 5 pixels, of a plane.
 FLAT = 0.0015
-BLOCK = 8
 
 
 def box(x: Tensor, size: int) -> Tensor:
@@ -72,10 +74,13 @@ def measure(model: deepbasis.Completer, sample: deepbasis.data.sample.Sample) ->
     point = is_valid(sample.sparse)
     near = F.max_pool2d(point[None].float(), 3, 1, 1)[0] > 0
     bent, log_std = curvature(depth.log()), std.log()
+    side = choose_side(point[0].nonzero().double(), (depth.shape[1], depth.shape[2]), NEIGHBOURS)
     seam = torch.zeros_like(point)
-    for shift in (0, 1):
-        seam[:, shift::BLOCK] = True
-        seam[:, :, shift::BLOCK] = True
+    for last_or_first in (side - 1, 0):
+        seam[:, last_or_first::side] = True
+        seam[:, :, last_or_first::side] = True
+    if side <= 2:  # every pixel is at a border
+        seam[:] = False
     at, away, beside = flat & point, flat & ~near, flat & near & ~point
     if not (at.any() and away.any() and beside.any()):
         return [torch.nan] * 4

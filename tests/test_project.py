@@ -29,8 +29,9 @@ LAYERS = [
     "evaluation", "demo", "page", "commands", "cli",
 ]  # fmt: skip
 FIT_LAYERS = [
-    "checks", "prior", "linear", "robust", "evidence", "kernel", "neighbours", "correlated",
-    "sampling", "outliers", "wrong_points", "hidden", "kernel_search", "calibration", "transfer",
+    "checks", "prior", "linear", "robust", "evidence", "kernel", "neighbours", "field",
+    "correlated", "sampling", "outliers", "wrong_points", "hidden", "kernel_search", "calibration",
+    "transfer",
 ]  # fmt: skip
 LAYER_LAYERS = [
     "prediction", "pyramid", "calibration_table", "learned_prior", "errors", "judge",

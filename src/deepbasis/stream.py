@@ -384,7 +384,11 @@ def shift(post: fit.Posterior, move: Float[Tensor, "m"]) -> fit.Posterior:
 def predict_at(
     fitted: Fitted, row: Tensor, column: Tensor
 ) -> tuple[Float[Tensor, "p"], Float[Tensor, "p m"]]:
-    """Mean of some pixels of a batch of one, and its derivative by the weights, in float64."""
+    """Mean of some pixels of a batch of one, and its derivative by the weights, in float64.
+
+    Blocks of pixels are not blended here, see `fit.field`: the means of pixels at their borders
+    differ a little from those of the whole map.
+    """
     seen = fitted.observed
     bases = seen.pyramid.at(row[None].float(), column[None].float())[0].double()
     post = fitted.posterior.exact or fitted.posterior

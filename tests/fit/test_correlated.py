@@ -16,6 +16,7 @@ from torch.distributions import Laplace, MultivariateNormal
 
 from deepbasis import fit
 from deepbasis.fit import Kernel, correlated, neighbours
+from deepbasis.fit import field as field_module
 from deepbasis.fit.checks import FitPoints
 from deepbasis.fit.kernel import condition
 from problems import bayesian
@@ -283,8 +284,59 @@ def test_rows_do_not_depend_on_the_blocks(generator, monkeypatch):
         assert torch.equal(have, expected[some])
     want = torch.arange(37 * 53)
     for blocks in (field.pixels_of(0, field.down), field.pixels_of(0, 2)):
-        rows = field.in_reading_order(blocks.view(-1, field.side**2, 1))[: 37 * 53, 0]
+        rows = field.in_reading_order(blocks[..., None])[: 37 * 53, 0]
         assert torch.equal(rows, want[: len(rows)])
+
+
+def test_predictions_of_overlapping_blocks_are_blended(generator):
+    """Each pixel is the mean of its blocks' predictions, with weights that fall towards the border
+    of their rings: a plain loop over blocks and pixels.
+    """
+    size = (21, 37)
+    p = problem(60, generator, size=size)
+    field = correlated.Field.of(KERNEL, p.x, size, p.guide, p.weight)
+    side, ring = field.side, field.ring
+    assert ring > 0
+    _, post, mean, _, ratio = run(p, size=size)
+    residual = F.pad(p.z - p.phi @ post.mean[0], (0, field.k))
+    given = field.blocks(0, field.down)
+    values = given.predict(residual[given.near]), given.left
+    sums = np.zeros((3, *size))
+    for block, pixels in enumerate(field.pixels_of(0, field.down, ring)):
+        top, left = (side * int(part) - ring for part in divmod(block, field.across))
+        for i, pixel in enumerate(pixels):
+            down, right = divmod(i, side + 2 * ring)
+            row, column = top + down, left + right
+            if not (0 <= row < size[0] and 0 <= column < size[1]):
+                continue
+            assert int(pixel) == row * size[1] + column
+            falls = [
+                min(1, (min(x, side + 2 * ring - 1 - x) + 0.5) / (2 * ring)) for x in (down, right)
+            ]
+            share = falls[0] * falls[1]
+            found = (float(part[block, i]) for part in values)
+            sums[:, row, column] += [share, *(share * one for one in found)]
+    correction, left = torch.from_numpy(sums[1:] / sums[0]).flatten(1)
+    torch.testing.assert_close(mean, p.bases[0].mT @ post.mean[0] + correction)
+    torch.testing.assert_close(ratio, left + KERNEL.nugget)
+
+
+def test_neighbours_of_a_block_are_on_its_surface(generator):
+    """Of points equally far from a block, those of its colour are taken; two of each quadrant are
+    taken in any case.
+    """
+    size = (8, 64)
+    guide = torch.zeros(1, *size).double()
+    guide[:, :, 32:] = 1.0
+    column = torch.arange(64).repeat(2).double()
+    x = correlated.locate(torch.tensor([0.0, 7.0]).repeat_interleave(64), column, 64, guide)
+    near = {}
+    for colour in (0.0, 20.0):
+        kernel = Kernel(length=0.2, colour=colour, nugget=0.05)
+        field = correlated.Field.of(kernel, x, size, guide)
+        block = field.near[field.across // 2 - 1]
+        near[colour] = (column[block.long()] < 32).sum()
+    assert near[0.0] < near[20.0]
 
 
 def test_sharing_neighbours_changes_little(generator, monkeypatch):
@@ -292,7 +344,7 @@ def test_sharing_neighbours_changes_little(generator, monkeypatch):
     p = problem(150, generator, size=size)
     _, _, mean, model_var, ratio = run(p, size=size)
     assert correlated.Field.of(KERNEL, p.x, size, p.guide, p.weight).side > 4
-    monkeypatch.setattr(correlated, "choose_side", lambda *_: 1)
+    monkeypatch.setattr(field_module, "choose_side", lambda *_: 1)
     _, _, want_mean, want_model, want_ratio = run(p, size=size)
     want_var = want_model + want_ratio / BETA
     assert ((mean - want_mean) / want_var.sqrt()).square().mean().sqrt() < 0.1
@@ -300,11 +352,11 @@ def test_sharing_neighbours_changes_little(generator, monkeypatch):
 
 
 def test_a_measured_pixel_has_its_measurement_among_its_neighbours(monkeypatch):
-    """Even in the corner of its block, with twelve points beside the block nearer to its centre."""
-    monkeypatch.setattr(correlated, "choose_side", lambda *_: 8)
-    beside = [(row, column) for row in (10, 11, 12, 13) for column in (7, 16)]
+    """Even in the corner of its block's ring, with twelve points beside it nearer to the centre."""
+    monkeypatch.setattr(field_module, "choose_side", lambda *_: 8)
+    beside = [(row, column) for row in (10, 11, 12, 13) for column in (6, 17)]
     beside += [(column, row) for row, column in beside]
-    points = torch.tensor([(8, 8), *beside[:12]])
+    points = torch.tensor([(7, 7), *beside[:12]])
     x = correlated.locate(*points.double().unbind(1), 32)
     near = correlated.Field.of(KERNEL, x, (24, 32)).near.view(3, 4, 12)
     assert (near[1, 1] == 0).any()

@@ -24,8 +24,6 @@ pixel is kept between the smallest and the largest residual of its neighbours, a
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -34,21 +32,18 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from deepbasis.fit.checks import FitPoints, check_points
+from deepbasis.fit.field import NEIGHBOURS as NEIGHBOURS
+from deepbasis.fit.field import Field as Field
+from deepbasis.fit.field import check_places, scale_places
 from deepbasis.fit.kernel import Kernel, condition, condition_each
 from deepbasis.fit.linear import Posterior
-from deepbasis.fit.neighbours import Surroundings, choose_side, earlier
+from deepbasis.fit.neighbours import earlier
 from deepbasis.shapes import Float, Int
 
-# Neighbours of a place, by default.
-NEIGHBOURS = 12
-# Coordinate of missing neighbours, in image widths: so far away that they correlate with nothing.
-NOWHERE = 1e6
 # Points whitened at a time, and pixels predicted at a time over the whole batch.
 BLOCK_POINTS, BLOCK_PIXELS = 2048, 10240
 # Fewer points than this are conditioned faster one by one than side by side.
 FEW_POINTS = 1024
-# Blocks whose neighbours are searched at a time.
-BLOCKS = 8192
 # Smallest weight that is divided by; its square is still a float32.
 SMALLEST = 1e-15
 
@@ -115,7 +110,7 @@ def whiten(
     Differentiable in `phi` and `z`. Points of weight 0 are not used as neighbours.
     """
     points = check_points(phi, z, weight)
-    _check(x, z, k)
+    check_places(x, z, k)
     if z.ndim > 1:
         images = zip(x, phi, z, points.weight.to(z.dtype), strict=True)
         whitened = [whiten(kernel, *image, k=k) for image in images]
@@ -140,7 +135,7 @@ def whiten_at(
 
     `which` are the points whose neighbours are given, by default all.
     """
-    places, noise = _scaled(kernel, x, points.weight, near.shape[1])
+    places, noise = scale_places(kernel, x, points.weight, near.shape[1])
     values = F.pad(torch.cat([points.phi, points.z[:, None]], -1), (0, 0, 0, near.shape[1]))
     index = torch.arange(len(x), device=x.device) if which is None else which
     rows, ratios = [values[:0]], [noise[:0]]
@@ -177,7 +172,7 @@ def predict_at(
         at: position and features of each place, its bases and its weight.
     """
     mean, root, beta = weights
-    places, noise = _scaled(kernel, x, points.weight, near.shape[1])
+    places, noise = scale_places(kernel, x, points.weight, near.shape[1])
     b, left = condition(kernel, kernel.scale(at[0])[:, None], places[near], noise[near])
     residual = points.z - points.phi @ mean
     values = F.pad(torch.cat([residual[:, None], points.phi], -1), (0, 0, 0, near.shape[1]))
@@ -187,123 +182,6 @@ def predict_at(
     noise_var = (left[:, 0].double() + kernel.nugget / at[2].double()) / beta
     model_var = ((phi - known[:, 1:]) @ root).square().sum(-1)
     return phi @ mean + correction, noise_var + model_var
-
-
-class Conditional(NamedTuple):
-    """Conditional distribution of the pixels of q square blocks, given the neighbours that the
-    pixels of a block share.
-    """
-
-    near: Int[Tensor, "q k"]
-    b: Float[Tensor, "q p k"]
-    variance_ratio: Float[Tensor, "q p"]
-    """d: conditional variance, relative to 1 / beta."""
-    s: Float[Tensor, "q p"] | None
-    """Amplitude of the pixels, which is included in the others; None if it is 1."""
-
-
-@dataclass(frozen=True)
-class Field:
-    """The points of one image, prepared for prediction at every pixel."""
-
-    kernel: Kernel
-    guide: Float[Tensor, "c h w"] | None
-    amplitude: Float[Tensor, "1 h w"] | None
-    size: tuple[int, int]
-    places: Float[Tensor, "_ f"]
-    noise: Float[Tensor, "_"]
-    index: Int[Tensor, "_"]  # of the points in the tree; those of weight 0 are not in it
-    around: Surroundings
-    side: int
-    k: int
-
-    @classmethod
-    def of(
-        cls,
-        kernel: Kernel,
-        x: Float[Tensor, "n f"],
-        size: tuple[int, int],
-        guide: Float[Tensor, "c h w"] | None = None,
-        weight: Float[Tensor, "n"] | None = None,
-        amplitude: Float[Tensor, "1 h w"] | None = None,
-        *,
-        k: int = NEIGHBOURS,
-    ) -> "Field":
-        """Points at `x` in an image of height and width `size`; `guide` as in `locate`."""
-        weight = torch.ones_like(x[:, 0]) if weight is None else weight
-        _check(x, weight, k)
-        used = (weight > 0).nonzero()[:, 0]
-        pixels = x[used, :2].detach().double().cpu() * size[1]
-        # So that the choice among equally distant points depends on their places only.
-        order = (pixels @ pixels.new_tensor([size[1] + 1.0, 1.0])).argsort(stable=True)
-        used, pixels = used[order.to(used.device)], pixels[order]
-        side = choose_side(pixels, size, k)
-        index = torch.cat([used, torch.arange(len(x), len(x) + k, device=used.device)])
-        places = _scaled(kernel, x, weight, k)
-        around = Surroundings(pixels)
-        return cls(kernel, guide, amplitude, size, *places, index, around, side, k)
-
-    def blocks(self, start: int, stop: int) -> Conditional:
-        """Conditional distribution of the pixels of some rows of blocks.
-
-        Square blocks of pixels share their neighbours: those that surround the block's centre, and
-        first of all the points of the block itself, so that a measured pixel always has its own
-        measurement among them.
-        """
-        near = self.near[start * self.across : stop * self.across]
-        pixels = self.pixels_of(start, stop)
-        at = self._places_of(pixels)
-        b, left = condition(self.kernel, at, self.places[near], self.noise[near])
-        s = None
-        if self.amplitude is not None:
-            s = self.amplitude.flatten()[pixels].view_as(left)
-            b, left = b.mul_(s[..., None]), left * s.square()
-        return Conditional(near, b, left + self.kernel.nugget, s)
-
-    @property
-    def down(self) -> int:
-        """Number of rows of blocks."""
-        return -(-self.size[0] // self.side)
-
-    @property
-    def across(self) -> int:
-        """Number of blocks in a row of these."""
-        return -(-self.size[1] // self.side)
-
-    @cached_property
-    def near(self) -> Int[Tensor, "_ k"]:
-        """Neighbours of all blocks, in reading order."""
-        row, column = (torch.arange(count) * self.side for count in (self.down, self.across))
-        centre = torch.cartesian_prod(row, column).double() + (self.side - 1) / 2
-        parts = torch.split(centre, BLOCKS)
-        found = [self.around.of(at, self.k, within=self.side / 2, p=torch.inf) for at in parts]
-        return self.index[torch.cat(found).to(self.index.device)].int()
-
-    def pixels_of(self, start: int, stop: int) -> Int[Tensor, "_"]:
-        """The pixels of some rows of blocks, block by block, as indices in reading order; beyond
-        the border, those at the border.
-        """
-        (height, width), side, device = self.size, self.side, self.places.device
-        row = torch.arange(start * side, stop * side, device=device).clamp(max=height - 1)
-        column = torch.arange(self.across * side, device=device).clamp(max=width - 1)
-        index = row[:, None] * width + column
-        return index.view(-1, side, self.across, side).transpose(1, 2).flatten()
-
-    def in_reading_order(self, blocks: Tensor) -> Tensor:
-        """Numbers of the pixels of rows of blocks, [q, p, c] to [pixels, c], in reading order."""
-        side, width = self.side, self.size[1]
-        rows = blocks.view(-1, self.across, side, side, blocks.shape[-1]).transpose(1, 2)
-        return rows.reshape(-1, self.across * side, blocks.shape[-1])[:, :width].flatten(0, 1)
-
-    def _places_of(self, pixels: Int[Tensor, "_"]) -> Float[Tensor, "q p f"]:
-        """Scaled places of the pixels of some blocks."""
-        width = self.size[1]
-        row, column = pixels // width, pixels % width
-        places = torch.stack([row, column], -1).to(self.places) / width
-        if self.guide is not None:
-            features = self.guide.movedim(0, -1).flatten(0, 1).index_select(0, pixels)
-            places = torch.cat([places, features], -1)
-        return self.kernel.scale(places).view(-1, self.side**2, places.shape[-1])
 
 
 def predict(
@@ -334,9 +212,9 @@ def predict(
     # The mean has a correction of its own, which may be bounded.
     known = F.pad(known[..., 1:], (1, 0, 0, fields[0].k))
     product = projector(onto)
-    height, width = fields[0].size
-    side = math.lcm(*(field.side for field in fields))
+    (height, width), side = fields[0].size, math.lcm(*(field.side for field in fields))
     step = max(BLOCK_PIXELS // (width * len(fields) * side), 1) * side
+    sums = [field.margins(2, phi) for field in fields]
     parts = []
     for start in range(0, height, step):
         stop = min(start + step, height)
@@ -344,22 +222,23 @@ def predict(
         images = []
         for i, field in enumerate(fields):
             first, last = start // field.side, -(-stop // field.side)
-            pixels = field.pixels_of(first, last) - start * width
-            near, b, variance_ratio, s = field.blocks(first, last)
-            b = b.to(phi.dtype)
-            around = residual[i][near]
-            correction = (b @ around[..., None])[..., 0]
+            given = field.blocks(first, last)
+            around = residual[i][given.near]
+            correction = given.predict(around).to(phi.dtype)
             if bounded:
-                correction = bound(correction, around[:, None], s)
-            out = bases[i].index_select(0, pixels).view(*variance_ratio.shape, -1)
-            out = out.baddbmm_(b, known[i][near], alpha=-1)
+                correction = bound(correction, around[:, None], given.s)
+            field.blend(torch.stack([correction, given.left.to(phi.dtype)]), first, sums[i])
+            pixels = field.pixels_of(first, last) - start * width
+            out = bases[i].index_select(0, pixels.flatten()).view(*pixels.shape, -1)
+            out = out.baddbmm_(given.b(field.own).to(phi.dtype), known[i][given.near], alpha=-1)
             model_var = vector_norm(out[..., 1:], dim=-1).square()
-            mean = out[..., 0] + correction
-            found = torch.stack([mean, model_var, variance_ratio.to(mean)], -1)
+            found = torch.stack([out[..., 0], model_var], -1)
             images.append(field.in_reading_order(found)[: (stop - start) * width])
         parts.append(torch.stack(images))
-    mean, model_var, variance_ratio = torch.cat(parts, 1).movedim(-1, 0).contiguous()
-    return mean, model_var, variance_ratio
+    mean, model_var = torch.cat(parts, 1).movedim(-1, 0).contiguous()
+    blended = [field.blended(one) for field, one in zip(fields, sums, strict=True)]
+    correction, left = torch.stack(blended, 1)
+    return mean + correction, model_var, left + fields[0].kernel.nugget
 
 
 def combine(
@@ -379,23 +258,3 @@ def bound(
     if s is not None:
         low, high = s * low, s * high
     return correction.clamp(low, high)
-
-
-def _scaled(
-    kernel: Kernel, x: Float[Tensor, "n f"], weight: Float[Tensor, "n"], k: int
-) -> tuple[Float[Tensor, "_ f"], Float[Tensor, "_"]]:
-    """Scaled places and noise of the points, and of k missing ones, all far from each other."""
-    missing = x.new_zeros(k, x.shape[1])
-    missing[:, 0] = NOWHERE * torch.arange(1, k + 1)
-    noise = torch.cat([kernel.noise(weight), weight.new_ones(k)])
-    return kernel.scale(torch.cat([x, missing])), noise
-
-
-def _check(x: Tensor, z: Tensor, k: int) -> None:
-    if x.shape[:-1] != z.shape or x.shape[-1] < 2:
-        raise ValueError(
-            f"`x` is {list(x.shape)} for {list(z.shape)} points; expected [..., n, f]: row and "
-            "column in image widths, then any features"
-        )
-    if k < 1:
-        raise ValueError(f"`k` is {k}; a point needs at least 1 neighbour")

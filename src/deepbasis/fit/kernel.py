@@ -132,13 +132,20 @@ def condition(
 
     The k x k matrices are factored in float64; everything else is in the dtype of the places.
     """
+    white = whitener(kernel, near, noise).to(at.dtype)
+    u = white @ kernel.correlation(near, at)
+    return u.mT @ white, (1 - u.square().sum(-2)).clamp(min=0)
+
+
+def whitener(
+    kernel: Kernel, near: Float[Tensor, "*q k f"], noise: Float[Tensor, "*q k"]
+) -> Float[Tensor, "*q k k"]:
+    """L^-1, where L L' = K is the covariance at scaled places with their noise; in float64."""
     cov = kernel.correlation(near, near).double()
     cov.diagonal(dim1=-2, dim2=-1).add_(noise)
     chol = torch.linalg.cholesky(cov)
     eye = torch.eye(cov.shape[-1], dtype=cov.dtype, device=cov.device).expand_as(cov)
-    whitener = torch.linalg.solve_triangular(chol, eye, upper=False).to(at.dtype)
-    u = whitener @ kernel.correlation(near, at)
-    return u.mT @ whitener, (1 - u.square().sum(-2)).clamp(min=0)
+    return torch.linalg.solve_triangular(chol, eye, upper=False)
 
 
 def condition_each(

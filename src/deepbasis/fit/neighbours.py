@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from deepbasis.shapes import Bool, Float, Int
@@ -18,6 +19,9 @@ Array = npt.NDArray[Any]
 
 # Possible sides of the square blocks of pixels that share their neighbours, largest first.
 SIDES = (8, 6, 4, 3, 2, 1)
+# Rings of pixels by which blocks of each side overlap the blocks around them. Of smaller blocks one
+# does not see the borders, and they would cost several times as much.
+RINGS = {8: 1, 6: 1, 4: 1}
 # Average number of points in a block up to which sharing has no noticeable effect on accuracy.
 SHARED = 2
 # Points looked at for each neighbour that is taken, and how much sparser the further searches are.
@@ -63,14 +67,22 @@ def earlier(position: Float[Tensor, "n 2"], k: int) -> Int[Tensor, "n k"]:
 
 
 def others(
-    position: Float[Tensor, "n 2"], k: int, used: Bool[Tensor, "n"] | None = None
-) -> Int[Tensor, "n k"]:
-    """For each point its k nearest other points, of those in use; places must be distinct."""
+    position: Float[Tensor, "n 2"],
+    k: int,
+    used: Bool[Tensor, "n"] | None = None,
+    which: Int[Tensor, "q"] | None = None,
+) -> Int[Tensor, "q k"]:
+    """For each point its k nearest other points, of those in use; places must be distinct.
+
+    `which` are the points that are asked for, by default all.
+    """
     points, n = _to_array(position), len(position)
     kept = np.ones(n, np.bool_) if used is None else used.cpu().numpy()
+    asked = np.arange(n) if which is None else which.cpu().numpy()
     index = np.concatenate([np.flatnonzero(kept), np.full(k + 1, n)])
-    near = index[query(make_tree(points[kept]), points, k + 1, p=2)]
-    near = np.where(kept[:, None], near[:, 1:], near[:, :-1])  # the nearest is the point itself
+    near = index[query(make_tree(points[kept]), points[asked], k + 1, p=2)]
+    # The nearest of a point in use is the point itself.
+    near = np.where(kept[asked, None], near[:, 1:], near[:, :-1])
     return torch.from_numpy(np.where(near < n, near, n + np.arange(k))).to(position.device)
 
 
@@ -83,11 +95,12 @@ class Others:
 
     def of(self, used: Bool[Tensor, "n"]) -> Int[Tensor, "n k"]:
         """For each point its k nearest other points, of those in use."""
-        there = torch.nn.functional.pad(used, (0, 2 * self.k))[self.near]
-        if (there.sum(1) < self.k).any():  # some are further away
-            return others(self.position, self.k, used)
+        there = F.pad(used, (0, 2 * self.k))[self.near]
         first = (~there).to(torch.uint8).argsort(dim=1, stable=True)[:, : self.k]
-        return self.near.gather(1, first)
+        near, few = self.near.gather(1, first), (there.sum(1) < self.k).nonzero()[:, 0]
+        if len(few):  # some are further away
+            near = near.index_copy(0, few, others(self.position, self.k, used, few))
+        return near
 
 
 class Surroundings:
@@ -96,6 +109,7 @@ class Surroundings:
     The nearest points of a place between two scan lines may all lie on one of these, and say little
     about the other side. So two thirds of the neighbours are taken from the four quadrants around a
     place, as in geostatistics: the nearest k / 6 of each. The others are the nearest of the rest.
+    What is nearest may be decided by another distance than that in the image.
     """
 
     def __init__(self, position: Float[Tensor, "n 2"]) -> None:
@@ -107,9 +121,24 @@ class Surroundings:
         self.sparser = [(some, make_tree(self.points[some])) for some in sparser]
 
     def of(
-        self, at: Float[Tensor, "p 2"], k: int, within: float = 0.0, p: float = 2
+        self,
+        at: Float[Tensor, "p 2"],
+        k: int,
+        within: float = 0.0,
+        p: float = 2,
+        features: tuple[Float[Tensor, "_ f"], Float[Tensor, "p f"]] | None = None,
     ) -> Int[Tensor, "p k"]:
-        """The neighbours of each place; first of all points nearer than `within`, in the p-norm."""
+        """The neighbours of each place; first of all points nearer than `within`, in the p-norm.
+
+        Args:
+            at: the places.
+            k: how many neighbours.
+            within: distance below which a point is always taken.
+            p: norm of this distance, and of the search.
+            features: of the points, with at least one missing point, and of the places: the nearest
+                of the points that were found are chosen by the distance between features. By
+                default by that of the search.
+        """
         n, places = len(self.points), _to_array(at)
         distance, found = query_distances(self.tree, places, CANDIDATES * k, p)
         for some, tree in self.sparser if n > CANDIDATES * k else ():
@@ -120,6 +149,11 @@ class Surroundings:
             far[further <= reach] = n
             found = np.concatenate([found, far], 1)
             distance = np.concatenate([distance, further], 1)
+        if features is not None:
+            points, own = (part.detach().float().cpu().numpy() for part in features)
+            apart = np.square(points[found.clip(max=n)] - own[:, None]).sum(-1)
+            order = np.argsort(apart, axis=1, kind="stable")
+            found, distance = (np.take_along_axis(part, order, 1) for part in (found, distance))
         return torch.from_numpy(self._choose(found, distance, places, k, within)).to(self.device)
 
     def _choose(self, found: Array, distance: Array, places: Array, k: int, within: float) -> Array:
@@ -164,18 +198,21 @@ def query_distances(tree: Any, at: Array, k: int, p: float) -> tuple[Array, Arra
 
 
 def choose_side(pixels: Float[Tensor, "n 2"], size: tuple[int, int], k: int) -> int:
-    """Side of the blocks that share neighbours: few points lie in a block, and never more than k,
-    so that all points of a block can be its neighbours.
+    """Side of the blocks that share neighbours: few points lie in a block, and never more than k in
+    a block and its ring, so that all of these can be its neighbours.
     """
     height, width = size
     # Places just inside the border may be rounded beyond it.
     inside = pixels.round().long().clamp(min=0).minimum(torch.tensor(size) - 1)
+    row, column = inside.unbind(-1)
+    count = torch.bincount(row * width + column, minlength=height * width).float()
     for side in SIDES[:-1]:
         if side * side * len(pixels) > SHARED * height * width:
             continue
-        row, column = (inside // side).unbind(-1)
-        count = torch.bincount(row * (-(-width // side)) + column, minlength=1)
-        if count.max() <= k:
+        ring = RINGS.get(side, 0)
+        beyond = (ring, ring + -width % side, ring, ring + -height % side)
+        padded, whole = F.pad(count.view(1, height, width), beyond), side + 2 * ring
+        if F.avg_pool2d(padded, whole, side).max() * whole**2 < k + 0.5:
             return side
     return SIDES[-1]
 

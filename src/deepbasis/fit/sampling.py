@@ -9,8 +9,8 @@ A map is the mean plus a deviation, which is drawn:
 `simulate` draws delta' from coarse to fine (sequential Gaussian simulation; Deutsch and Journel,
 GSLIB, section V.2.3). The coarsest lattice of pixels is drawn at once, from its whole covariance.
 Then the lattice is refined: first the centres of its squares are drawn, then the middles of their
-sides, each given the nearest points and the nearest pixels that were drawn before. `variance_ratio`
-and `b` are those of `fit.correlated`; amplitudes are divided out here as there.
+sides, each given the nearest points and the nearest pixels that were drawn before. `b` is that
+of `fit.correlated`; amplitudes are divided out here as there.
 """
 
 from collections.abc import Callable, Iterator
@@ -51,10 +51,11 @@ def krige(field: Field, row: Int[Tensor, "p"], column: Int[Tensor, "p"]) -> Krig
     """Condition some pixels on the points that `correlated.predict` uses for each of them.
 
     The errors of these predictions, delta'(p) - b' (delta'_S + eps_S), are linear in the process,
-    so their covariance is exact. Its diagonal is that of `predict`.
+    so their covariance is exact. Its diagonal is that of `predict`, but for the pixels at the border
+    of a block, where `predict` blends two blocks.
     """
     kernel = field.kernel
-    at, near = locate_pixels(field, row, column), neighbours_of(field, row, column)
+    at, near = field.places_of(row * field.size[1] + column), neighbours_of(field, row, column)
     b, _ = condition(kernel, at[:, None], field.places[near], field.noise[near])
     used, index = torch.unique(near, return_inverse=True)
     both = torch.cat([at, field.places[used]])
@@ -88,7 +89,7 @@ def simulate(
     """
     height, width, n = len(rows), len(columns), len(field.places)
     row, column = (x.flatten() for x in torch.meshgrid(rows, columns, indexing="ij"))
-    places = torch.cat([field.places, locate_pixels(field, row, column)])
+    places = torch.cat([field.places, field.places_of(row * field.size[1] + column)])
     exact = field.noise.new_full((len(row),), LEAST_NOISE)
     noise = torch.cat([field.noise, exact])
     values = torch.zeros(len(places), known.shape[1], dtype=known.dtype, device=known.device)
@@ -135,15 +136,6 @@ def choose_measurements(
         chosen.append(best)
         cov -= torch.outer(cov[:, best], cov[best]) / var[best]
     return torch.tensor(chosen, device=cov.device)
-
-
-def locate_pixels(
-    field: Field, row: Int[Tensor, "p"], column: Int[Tensor, "p"]
-) -> Float[Tensor, "p f"]:
-    """Scaled places of pixels."""
-    position = torch.stack([row, column], -1).to(field.places) / field.size[1]
-    features = [] if field.guide is None else [field.guide[:, row, column].mT]
-    return field.kernel.scale(torch.cat([position, *features], -1))
 
 
 def neighbours_of(

@@ -43,7 +43,7 @@ LEAST_ABSOLUTE, BASES_EM, EM = 4, 5, 10
 # The neighbours are asked this many times, the second time without what was found at first.
 PASSES = 2
 # At most this many points determine the bases in the first step.
-ENOUGH = 2000
+ENOUGH = 1000
 # Wrong points are uniform over this range of log depth: a factor of 7.
 RANGE = 2.0
 # Smallest and largest pi in the first step, and in the second: pi decides how far a point may be

@@ -17,6 +17,8 @@ from deepbasis.shapes import Bool, Float
 CALIBRATION_WEIGHT = 50
 # Level of the intervals that are calibrated.
 LEVEL = 0.9
+# If a smaller share of the points was left out, the estimate of the noise lacks next to nothing.
+FEW = 0.01
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ def recalibrate(fitted: Fitted, kept: Bool[Tensor, "n"]) -> Fitted:
     lacks. So the variances are multiplied by a factor, at least 1, that makes 90 % of the kept
     points lie inside their 90 % intervals, each predicted from the others.
     """
+    if (~kept).sum() < FEW * len(kept):
+        return fitted
     left_out = fitted.leave_one_out()
     half = fitted.calibrated.distribution(left_out).half_width(left_out.var, LEVEL)
     size = (left_out.residual.abs() / half)[kept.cpu()]

@@ -32,7 +32,7 @@ class JoinedConv(nn.Conv2d):
         """Convolve `x` and, as further channels, `skip`."""
         own, joined = self.weight.tensor_split([x.shape[1]], 1)
         mixed = self._conv_forward(x, own, self.bias)
-        return mixed if skip is None else mixed + self._conv_forward(skip, joined, None)
+        return mixed if skip is None else mixed.add_(self._conv_forward(skip, joined, None))
 
 
 class Up(nn.Module):

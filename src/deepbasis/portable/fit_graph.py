@@ -25,15 +25,15 @@ from torch import Tensor, nn
 
 from deepbasis import latent
 from deepbasis.fit import Kernel
-from deepbasis.fit.correlated import NEIGHBOURS
+from deepbasis.fit.field import IMAGE_DISTANCE, NEIGHBOURS
 from deepbasis.fit.kernel import LEAST_NOISE, ROUGHER
 from deepbasis.fit.linear import SMALLEST_NOISE
-from deepbasis.fit.neighbours import BITS, CANDIDATES, SIDES, SPARSER
+from deepbasis.fit.neighbours import BITS, CANDIDATES, RINGS, SIDES, SPARSER
 from deepbasis.layer import BasisFit
 from deepbasis.layer.calibration_table import TINY
 from deepbasis.shapes import Bool, Float, Int
 
-SIDE = SIDES[0]
+SIDE, RING = SIDES[0], RINGS[SIDES[0]]
 # Degrees of freedom at which quantiles are stored, and between which their logs are interpolated.
 LEAST_DOF, MOST_DOF, DOF_KNOTS = 0.2, 1e8, 1024
 FAR = 1e30
@@ -289,8 +289,10 @@ class FitGraph(nn.Module):
         mean = self.prior_mean + self.prior_root @ (beta * (inverse @ right))
         return Weights(mean, self.prior_root @ inverse @ self.prior_root.mT, beta)
 
-    def surroundings(self, seen: Measured, size: tuple[int, int]) -> Neighbours:
-        """`neighbours.Surroundings` of the centre of each block of pixels."""
+    def surroundings(
+        self, seen: Measured, places: Float[Tensor, "q f"], size: tuple[int, int]
+    ) -> Neighbours:
+        """`neighbours.Surroundings` of the centre of each block of pixels; `places` are scaled."""
         (height, width), k = size, NEIGHBOURS
         pixels = seen.position * width
         order = self.coarse_to_fine(pixels, seen.used)
@@ -312,6 +314,12 @@ class FitGraph(nn.Module):
             reach = torch.where(there, distance.gather(1, found), 0.0).amax(1, keepdim=True)
             new = (value < FAR) & (distance.gather(1, far) > reach) & (count > CANDIDATES * k)
             found, there = torch.cat([found, far], 1), torch.cat([there, new], 1)
+        stretch = torch.ones(places.shape[1], dtype=torch.float64)
+        stretch[:2] = IMAGE_DISTANCE
+        apart = ((seen.place[found] - places[:, None]) * stretch).square().sum(-1)
+        apart = torch.where(there, apart, FAR)
+        nearest = torch.topk(apart, apart.shape[1], largest=False).indices
+        found, there = found.gather(1, nearest), there.gather(1, nearest)
         down_of = offset[..., 0].gather(1, found) > 0
         right_of = offset[..., 1].gather(1, found) > 0
         later = torch.zeros_like(found, dtype=torch.float64)
@@ -320,7 +328,7 @@ class FitGraph(nn.Module):
                 inside = (down_of == low) & (right_of == left) & there
                 rank_inside = inside.double().cumsum(1) - 1
                 later = torch.where(inside & (rank_inside >= max(k // 6, 1)), 1.0, later)
-        later = torch.where(distance.gather(1, found) <= SIDE / 2, -1.0, later)
+        later = torch.where(distance.gather(1, found) <= SIDE / 2 + RING, -1.0, later)
         later = torch.where(there, later, 2.0)
         chosen = _first(later, k)
         return Neighbours(found.gather(1, chosen), there.gather(1, chosen))
@@ -335,40 +343,58 @@ class FitGraph(nn.Module):
         size: tuple[int, int],
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Latent mean, model variance and noise variance at every pixel; `correlated.predict`."""
-        (height, width), side = size, SIDE
-        near = self.surroundings(seen, size)
+        (height, width), side, ring = size, SIDE, RING
         down, right = (height + side - 1) // side, (width + side - 1) // side
-        row = torch.arange(down * side).clamp(max=height - 1)
-        column = torch.arange(right * side).clamp(max=width - 1)
+        inside = torch.arange(-ring, side + ring)
+        row = (torch.arange(down)[:, None] * side + inside).clamp(0, height - 1).flatten()
+        column = (torch.arange(right)[:, None] * side + inside).clamp(0, width - 1).flatten()
+        whole, own = side + 2 * ring, slice(ring, ring + side)
 
         def blocks(maps: Tensor) -> Tensor:
-            """[c, h, w] to [blocks, pixels, c]; beyond the border the pixels at the border."""
-            whole = maps.index_select(1, row).index_select(2, column)
-            parts = whole.view(whole.shape[0], down, side, right, side).permute(1, 3, 2, 4, 0)
-            return parts.reshape(down * right, side * side, whole.shape[0])
+            """[c, h, w] to [blocks, rows, columns, c]; beyond the border the pixels at it."""
+            all_maps = maps.index_select(1, row).index_select(2, column)
+            parts = all_maps.view(-1, down, whole, right, whole).permute(1, 3, 2, 4, 0)
+            return parts.reshape(down * right, whole, whole, maps.shape[0])
+
+        def own_pixels(parts: Tensor) -> Tensor:
+            """Without the rings: [blocks, pixels, c]."""
+            return parts.view(down * right, whole, whole, -1)[:, own, own].flatten(1, 2)
 
         def in_reading_order(values: Tensor) -> Tensor:
             rows = values.view(down, right, side, side).transpose(1, 2)
             return rows.reshape(down * side, right * side)[:height, :width]
 
+        def blend(values: Tensor) -> Tensor:
+            """Mean of the overlapping blocks, with weights that fall to the border of a ring."""
+            rows = (values * weight).view(down, right, whole, whole).permute(0, 2, 1, 3)
+            summed = _overlap(_overlap(rows, side).movedim((1, 2), (0, 1)), side)
+            return summed.mT[ring : ring + height, ring : ring + width]
+
+        ramp = (torch.minimum(inside, inside.flip(0)) + ring + 0.5) / (2 * ring)
+        ramp = ramp.clamp(max=1.0).double()
+        weight = (ramp[:, None] * ramp).flatten()
         across = torch.arange(width).float()[None].expand(height, width)
         along = torch.arange(height).float()[:, None].expand(height, width)
         places = torch.cat([torch.stack([along, across]) / width, features])
-        b, left = self.condition(seen, near, self.kernel.scale(blocks(places)).double())
-        bases = blocks(phi).double()
+        at = self.kernel.scale(blocks(places)).double()
+        near = self.surroundings(seen, own_pixels(at).mean(1), size)
+        b, left = self.condition(seen, near, at.flatten(1, 2))
         residual = seen.values[:, -1] - seen.values[:, :-1] @ weights.mean
         around = torch.where(near.there, residual[near.which], 0.0)
         low, high = around.amin(1, keepdim=True), around.amax(1, keepdim=True)
         low, high = low.clamp(max=0.0), high.clamp(min=0.0)
         if amplitude is not None:
-            s = blocks(amplitude[None])[..., 0].double()
+            s = blocks(amplitude[None]).flatten(1).double()
             b, left, low, high = b * s[..., None], left * s.square(), low * s, high * s
         correction = (b @ around[..., None])[..., 0]
-        mean = bases @ weights.mean + torch.minimum(torch.maximum(correction, low), high)
-        rest = bases - b @ seen.values[near.which][..., :-1]
+        correction = torch.minimum(torch.maximum(correction, low), high)
+        bases = own_pixels(blocks(phi)).double()
+        rest = bases - own_pixels(b) @ seen.values[near.which][..., :-1]
         model_var = ((rest @ weights.cov) * rest).sum(-1).clamp(min=0.0)
-        noise_var = (left + float(self.kernel.nugget)) / weights.beta
-        return in_reading_order(mean), in_reading_order(model_var), in_reading_order(noise_var)
+        share = blend(torch.ones_like(correction))
+        mean = in_reading_order(bases @ weights.mean) + blend(correction) / share
+        noise_var = (blend(left) / share + float(self.kernel.nugget)) / weights.beta
+        return mean, in_reading_order(model_var), noise_var
 
     def calibrated(
         self, mean: Tensor, model_var: Tensor, noise_var: Tensor, worth: Tensor
@@ -412,6 +438,15 @@ class FitGraph(nn.Module):
         row = self.quantiles[place]
         low, high = row[left.long()], row[left.long() + 1]
         return (low + (where - left) * (high - low)).exp()
+
+
+def _overlap(blocks: Float[Tensor, "d _ *r"], side: int) -> Float[Tensor, "_ *r"]:
+    """Add up blocks in a row that overlap: each begins `side` after the one before."""
+    rest = blocks.shape[1] - side
+    begin, end = blocks[:, :side], blocks[:, side:]
+    end = torch.cat([end, torch.zeros_like(begin[:, rest:])], 1)
+    none = torch.zeros_like(begin[:1])
+    return (torch.cat([begin, none]) + torch.cat([none, end])).flatten(0, 1)
 
 
 def _quantiles() -> Float[Tensor, "2 knots"]:

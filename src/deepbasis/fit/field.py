@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The points of one image, prepared for the prediction of every pixel.
+
+Square blocks of pixels share their neighbours, so that these are searched, and their covariance is
+factored, once for a block. Neighbours change from block to block: blocks overlap by a ring of
+pixels, in which their predictions are blended, so that no borders are seen.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from deepbasis.fit.kernel import Kernel, whitener
+from deepbasis.fit.neighbours import RINGS, Surroundings, choose_side
+from deepbasis.shapes import Float, Int
+
+# Neighbours of a place, by default.
+NEIGHBOURS = 12
+# Neighbours of a block are those nearest to it as the kernel measures distances, except that
+# distances in the image count this many times as much. (The embedding alone would choose points of
+# a surface that are far away.)
+IMAGE_DISTANCE = 6.0
+# Coordinate of missing neighbours, in image widths: so far away that they correlate with nothing.
+NOWHERE = 1e6
+
+
+class Conditional(NamedTuple):
+    """The pixels of q blocks and their rings, given the neighbours that those of a block share."""
+
+    near: Int[Tensor, "q k"]
+    whitener: Float[Tensor, "q k k"]
+    """L^-1, where L L' is the covariance of the neighbours."""
+    u: Float[Tensor, "q k p"]
+    """L^-1 k_S of each pixel."""
+    s: Float[Tensor, "q p"] | None
+    """Amplitude of the pixels; None if it is 1."""
+
+    @property
+    def left(self) -> Float[Tensor, "q p"]:
+        """Conditional variance, relative to 1 / beta, without the nugget."""
+        left = (1 - self.u.square().sum(1)).clamp(min=0)
+        return left if self.s is None else left * self.s.square()
+
+    def b(self, some: Int[Tensor, "j"]) -> Float[Tensor, "q j k"]:
+        """Weights of the neighbours in the prediction of some pixels of each block."""
+        b = self.u[:, :, some].mT @ self.whitener
+        return b if self.s is None else b * self.s[:, some, None]
+
+    def predict(self, around: Float[Tensor, "q k"]) -> Float[Tensor, "q p"]:
+        """Prediction from values of the neighbours."""
+        white = self.whitener @ around.to(self.u)[..., None]
+        found = (white.mT @ self.u)[:, 0]
+        return found if self.s is None else found * self.s
+
+
+@dataclass(frozen=True)
+class Field:
+    """The points of one image, prepared for prediction at every pixel."""
+
+    kernel: Kernel
+    guide: Float[Tensor, "c h w"] | None
+    amplitude: Float[Tensor, "1 h w"] | None
+    size: tuple[int, int]
+    places: Float[Tensor, "_ f"]
+    noise: Float[Tensor, "_"]
+    index: Int[Tensor, "_"]  # of the points in the tree; those of weight 0 are not in it
+    around: Surroundings
+    side: int
+    ring: int
+    k: int
+
+    @classmethod
+    def of(
+        cls,
+        kernel: Kernel,
+        x: Float[Tensor, "n f"],
+        size: tuple[int, int],
+        guide: Float[Tensor, "c h w"] | None = None,
+        weight: Float[Tensor, "n"] | None = None,
+        amplitude: Float[Tensor, "1 h w"] | None = None,
+        *,
+        k: int = NEIGHBOURS,
+    ) -> "Field":
+        """Points at `x` in an image of height and width `size`; `guide` as in `locate`."""
+        weight = torch.ones_like(x[:, 0]) if weight is None else weight
+        check_places(x, weight, k)
+        used = (weight > 0).nonzero()[:, 0]
+        pixels = x[used, :2].detach().double().cpu() * size[1]
+        # So that the choice among equally distant points depends on their places only.
+        order = (pixels @ pixels.new_tensor([size[1] + 1.0, 1.0])).argsort(stable=True)
+        used, pixels = used[order.to(used.device)], pixels[order]
+        side = choose_side(pixels, size, k)
+        index = torch.cat([used, torch.arange(len(x), len(x) + k, device=used.device)])
+        places = scale_places(kernel, x, weight, k)
+        ring = RINGS.get(side, 0)
+        around = Surroundings(pixels)
+        return cls(kernel, guide, amplitude, size, *places, index, around, side, ring, k)
+
+    def blocks(self, start: int, stop: int) -> Conditional:
+        """The pixels of some rows of blocks, with their rings.
+
+        Their neighbours are those that surround the block, and first of all the points of the block
+        itself and of its ring, so that a measured pixel always has its own measurement among them.
+        """
+        near = self.near[start * self.across : stop * self.across]
+        pixels = self.pixels_of(start, stop, self.ring)
+        points, at = self.places[near], self.places_of(pixels)
+        white = whitener(self.kernel, points, self.noise[near]).to(points)
+        u = white @ self.kernel.correlation(points, at)
+        s = None if self.amplitude is None else self.amplitude.flatten()[pixels]
+        return Conditional(near, white, u, s)
+
+    @property
+    def down(self) -> int:
+        """Number of rows of blocks."""
+        return -(-self.size[0] // self.side)
+
+    @property
+    def across(self) -> int:
+        """Number of blocks in a row of these."""
+        return -(-self.size[1] // self.side)
+
+    @cached_property
+    def near(self) -> Int[Tensor, "_ k"]:
+        """Neighbours of all blocks, in reading order."""
+        row, column = (torch.arange(count) * self.side for count in (self.down, self.across))
+        centre = torch.cartesian_prod(row, column).double() + (self.side - 1) / 2
+        stretch = self.places.new_ones(self.places.shape[1])
+        stretch[:2] = IMAGE_DISTANCE
+        points = self.places[self.index] * stretch
+        middle = self.places_of(self.pixels_of(0, self.down)).mean(1) * stretch
+        within = self.side / 2 + self.ring
+        found = self.around.of(centre, self.k, within, torch.inf, (points, middle))
+        return self.index[found.to(self.index.device)].int()
+
+    def pixels_of(self, start: int, stop: int, ring: int = 0) -> Int[Tensor, "q p"]:
+        """The pixels of some rows of blocks, block by block, each with a ring of pixels around it,
+        as indices in reading order; beyond the border, those at the border.
+        """
+        (height, width), side, device = self.size, self.side, self.places.device
+        inside = torch.arange(-ring, side + ring, device=device)
+        rows, columns = (
+            (torch.arange(*span, device=device)[:, None] * side + inside).clamp(0, last)
+            for span, last in (((start, stop), height - 1), ((0, self.across), width - 1))
+        )
+        return (rows[:, None, :, None] * width + columns[:, None]).flatten(2).flatten(0, 1)
+
+    def in_reading_order(self, blocks: Tensor) -> Tensor:
+        """Numbers of the pixels of rows of blocks, [q, p, c] to [pixels, c], in reading order."""
+        side, width = self.side, self.size[1]
+        rows = blocks.view(-1, self.across, side, side, blocks.shape[-1]).transpose(1, 2)
+        return rows.reshape(-1, self.across * side, blocks.shape[-1])[:, :width].flatten(0, 1)
+
+    @property
+    def own(self) -> Int[Tensor, "_"]:
+        """Places of the pixels of a block in the block with its ring."""
+        steps = torch.arange(self.ring, self.ring + self.side, device=self.places.device)
+        return (steps[:, None] * len(self.ramp) + steps).flatten()
+
+    @cached_property
+    def ramp(self) -> Float[Tensor, "_"]:
+        """Weights across a block and its ring, which fall to its border; those of two neighbouring
+        blocks add up to 1.
+        """
+        steps = torch.arange(self.side + 2 * self.ring, device=self.places.device)
+        ramp = (torch.minimum(steps, steps.flip(0)) + 0.5) / max(2 * self.ring, 0.5)
+        return ramp.clamp(max=1).to(self.places)
+
+    def margins(self, maps: int, like: Tensor) -> Float[Tensor, "c _ _"]:
+        """Empty maps of all blocks with a margin as wide as the ring, for `blend`."""
+        sides = (count * self.side + 2 * self.ring for count in (self.down, self.across))
+        return like.new_zeros(maps, *sides)
+
+    def blend(
+        self, blocks: Float[Tensor, "c q p"], start: int, onto: Float[Tensor, "c _ _"]
+    ) -> None:
+        """Add the pixels of rows of blocks, from row `start` on, with their weights to `onto`."""
+        (count, q, _), whole = blocks.shape, len(self.ramp)
+        weight = (self.ramp[:, None] * self.ramp).flatten().to(blocks)
+        columns = (blocks * weight).mT.reshape(count * whole**2, q)
+        first, last = start * self.side, (start + q // self.across) * self.side + 2 * self.ring
+        size = (last - first, onto.shape[2])
+        onto[:, first:last] += F.fold(columns, size, whole, stride=self.side)
+
+    def blended(self, onto: Float[Tensor, "c _ _"]) -> Float[Tensor, "c p"]:
+        """The pixels of the image, in reading order, from the sums of `blend`."""
+        rows, columns = (slice(self.ring, self.ring + size) for size in self.size)
+        shares = [self._share(count) for count in (self.down, self.across)]
+        share = (shares[0][rows, None] * shares[1][columns]).to(onto)
+        return (onto[:, rows, columns] / share).flatten(1)
+
+    def _share(self, count: int) -> Float[Tensor, "_"]:
+        """Sum of the weights of `count` blocks in a row, with the margins."""
+        columns = self.ramp[:, None].expand(-1, count)
+        size = (1, count * self.side + 2 * self.ring)
+        return F.fold(columns, size, (1, len(self.ramp)), stride=(1, self.side))[0, 0]
+
+    @cached_property
+    def pixel_places(self) -> Float[Tensor, "_ f"]:
+        """Scaled places of all pixels."""
+        height, width = self.size
+        axes = (torch.arange(count, device=self.places.device) for count in (height, width))
+        places = torch.cartesian_prod(*axes).to(self.places) / width
+        if self.guide is not None:
+            places = torch.cat([places, self.guide.movedim(0, -1).flatten(0, 1)], -1)
+        return self.kernel.scale(places)
+
+    def places_of(self, pixels: Int[Tensor, "*_"]) -> Float[Tensor, "*_ f"]:
+        """Scaled places of pixels."""
+        return self.pixel_places.index_select(0, pixels.flatten()).view(*pixels.shape, -1)
+
+
+def scale_places(
+    kernel: Kernel, x: Float[Tensor, "n f"], weight: Float[Tensor, "n"], k: int
+) -> tuple[Float[Tensor, "_ f"], Float[Tensor, "_"]]:
+    """Scaled places and noise of the points, and of k missing ones, all far from each other."""
+    missing = x.new_zeros(k, x.shape[1])
+    missing[:, 0] = NOWHERE * torch.arange(1, k + 1)
+    noise = torch.cat([kernel.noise(weight), weight.new_ones(k)])
+    return kernel.scale(torch.cat([x, missing])), noise
+
+
+def check_places(x: Tensor, z: Tensor, k: int) -> None:
+    """Refuse places that are not those of `z`."""
+    if x.shape[:-1] != z.shape or x.shape[-1] < 2:
+        raise ValueError(
+            f"`x` is {list(x.shape)} for {list(z.shape)} points; expected [..., n, f]: row and "
+            "column in image widths, then any features"
+        )
+    if k < 1:
+        raise ValueError(f"`k` is {k}; a point needs at least 1 neighbour")
