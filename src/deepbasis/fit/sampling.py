@@ -51,7 +51,7 @@ def krige(field: Field, row: Int[Tensor, "p"], column: Int[Tensor, "p"]) -> Krig
     """Condition some pixels on the points that `correlated.predict` uses for each of them.
 
     The errors of these predictions, delta'(p) - b' (delta'_S + eps_S), are linear in the process,
-    so their covariance is exact. Its diagonal is that of `predict`, except at the border of a block,
+    so their covariance is exact. Its diagonal is that of `predict`, except at borders of blocks,
     where `predict` blends two blocks.
     """
     kernel = field.kernel
