@@ -134,7 +134,8 @@ class Field:
         points = self.places[self.index] * stretch
         middle = self.places_of(self.pixels_of(0, self.down)).mean(1) * stretch
         within = self.side / 2 + self.ring
-        found = self.around.of(centre, self.k, within, torch.inf, (points, middle))
+        k = min(self.k, max(len(self.index) - self.k, 1))  # none is missing, if there is any
+        found = self.around.of(centre, k, within, torch.inf, (points, middle))
         return self.index[found.to(self.index.device)].int()
 
     def pixels_of(self, start: int, stop: int, ring: int = 0) -> Int[Tensor, "q p"]:
