@@ -290,15 +290,12 @@ def test_workflows_use_targets_that_exist():
     assert {"lint", "test", "test-all", "docs"} <= called <= targets
 
 
-def test_tables_of_the_cards_are_those_of_the_results(monkeypatch):
+def test_tables_of_the_documents_are_those_of_the_results(monkeypatch):
     monkeypatch.chdir(ROOT)
-    script = runpy.run_path("benchmarks/cards.py")
-    tables = [
-        (card, found)
-        for pattern in script["CARDS"]
-        for card in ROOT.glob(pattern)
-        for found in script["TABLE"].finditer(card.read_text())
-    ]
-    assert len(tables) >= 6
-    for card, found in tables:
-        assert found["rows"] == script["rows"](found["commands"]), card.name
+    script = runpy.run_path("benchmarks/tables.py")
+    documents = [path for each in script["DOCUMENTS"] for path in ROOT.glob(each)]
+    tables = [one for path in documents for one in script["TABLE"].findall(path.read_text())]
+    assert len(tables) >= 7
+    assert len(script["README_ROW"].findall((ROOT / "README.md").read_text())) == 4
+    for path in (ROOT / "README.md", *documents):
+        assert script["renewed"](path) == path.read_text(), path.name
