@@ -33,7 +33,9 @@ from deepbasis.layer import BasisFit
 from deepbasis.layer.calibration_table import TINY
 from deepbasis.shapes import Bool, Float, Int
 
+# Of the blocks of pixels, and both together.
 SIDE, RING = SIDES[0], RINGS[SIDES[0]]
+WHOLE = SIDE + 2 * RING
 # Degrees of freedom at which quantiles are stored, and between which their logs are interpolated.
 LEAST_DOF, MOST_DOF, DOF_KNOTS = 0.2, 1e8, 1024
 FAR = 1e30
@@ -80,6 +82,55 @@ class Weights(NamedTuple):
     mean: Float[Tensor, "m"]
     cov: Float[Tensor, "m m"]
     beta: Float[Tensor, ""]
+
+
+class Blocks:
+    """Blocks of pixels with their rings in an image of this size; see `fit.field`."""
+
+    def __init__(self, height: int, width: int) -> None:
+        self.height, self.width = height, width
+        self.down, self.right = (height + SIDE - 1) // SIDE, (width + SIDE - 1) // SIDE
+        inside = torch.arange(-RING, SIDE + RING)
+        self.row = (torch.arange(self.down)[:, None] * SIDE + inside).clamp(0, height - 1)
+        self.column = (torch.arange(self.right)[:, None] * SIDE + inside).clamp(0, width - 1)
+        ramp = (torch.minimum(inside, inside.flip(0)) + RING + 0.5) / (2 * RING)
+        ramp = ramp.clamp(max=1.0).double()
+        self.weight = (ramp[:, None] * ramp).flatten()
+
+    def positions(self) -> Float[Tensor, "2 h w"]:
+        """Row and column of each pixel, in image widths."""
+        size = (self.height, self.width)
+        row = torch.arange(self.height).float()[:, None].expand(size)
+        column = torch.arange(self.width).float()[None].expand(size)
+        return torch.stack([row, column]) / self.width
+
+    def split(self, maps: Float[Tensor, "c h w"]) -> Float[Tensor, "q p c"]:
+        """Maps block by block; beyond the border, the pixels at the border."""
+        whole = maps.index_select(1, self.row.flatten()).index_select(2, self.column.flatten())
+        parts = whole.view(-1, self.down, WHOLE, self.right, WHOLE).permute(1, 3, 2, 4, 0)
+        return parts.reshape(self.down * self.right, WHOLE * WHOLE, maps.shape[0])
+
+    def own(self, parts: Float[Tensor, "q _ c"]) -> Float[Tensor, "q _ c"]:
+        """Without the rings."""
+        inside = slice(RING, RING + SIDE)
+        parts = parts.view(self.down * self.right, WHOLE, WHOLE, parts.shape[2])
+        return parts[:, inside, inside].flatten(1, 2)
+
+    def join(self, values: Float[Tensor, "q p"]) -> Float[Tensor, "h w"]:
+        """A map from the pixels of all blocks, without rings."""
+        rows = values.view(self.down, self.right, SIDE, SIDE).transpose(1, 2)
+        joined = rows.reshape(self.down * SIDE, self.right * SIDE)
+        return joined[: self.height, : self.width]
+
+    def blend(self, values: Float[Tensor, "q p"]) -> Float[Tensor, "h w"]:
+        """A map from all blocks with their rings: means, with weights that fall to the border."""
+        share = self._add_up(self.weight.expand_as(values))
+        return self._add_up(values * self.weight) / share
+
+    def _add_up(self, values: Float[Tensor, "q p"]) -> Float[Tensor, "h w"]:
+        rows = values.view(self.down, self.right, WHOLE, WHOLE).permute(0, 2, 1, 3)
+        summed = _overlap(_overlap(rows).movedim((1, 2), (0, 1))).mT
+        return summed[RING : RING + self.height, RING : RING + self.width]
 
 
 class FitGraph(nn.Module):
@@ -343,58 +394,26 @@ class FitGraph(nn.Module):
         size: tuple[int, int],
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Latent mean, model variance and noise variance at every pixel; `correlated.predict`."""
-        (height, width), side, ring = size, SIDE, RING
-        down, right = (height + side - 1) // side, (width + side - 1) // side
-        inside = torch.arange(-ring, side + ring)
-        row = (torch.arange(down)[:, None] * side + inside).clamp(0, height - 1).flatten()
-        column = (torch.arange(right)[:, None] * side + inside).clamp(0, width - 1).flatten()
-        whole, own = side + 2 * ring, slice(ring, ring + side)
-
-        def blocks(maps: Tensor) -> Tensor:
-            """[c, h, w] to [blocks, rows, columns, c]; beyond the border the pixels at it."""
-            all_maps = maps.index_select(1, row).index_select(2, column)
-            parts = all_maps.view(-1, down, whole, right, whole).permute(1, 3, 2, 4, 0)
-            return parts.reshape(down * right, whole, whole, maps.shape[0])
-
-        def own_pixels(parts: Tensor) -> Tensor:
-            """Without the rings: [blocks, pixels, c]."""
-            return parts.view(down * right, whole, whole, -1)[:, own, own].flatten(1, 2)
-
-        def in_reading_order(values: Tensor) -> Tensor:
-            rows = values.view(down, right, side, side).transpose(1, 2)
-            return rows.reshape(down * side, right * side)[:height, :width]
-
-        def blend(values: Tensor) -> Tensor:
-            """Mean of the overlapping blocks, with weights that fall to the border of a ring."""
-            rows = (values * weight).view(down, right, whole, whole).permute(0, 2, 1, 3)
-            summed = _overlap(_overlap(rows, side).movedim((1, 2), (0, 1)), side)
-            return summed.mT[ring : ring + height, ring : ring + width]
-
-        ramp = (torch.minimum(inside, inside.flip(0)) + ring + 0.5) / (2 * ring)
-        ramp = ramp.clamp(max=1.0).double()
-        weight = (ramp[:, None] * ramp).flatten()
-        across = torch.arange(width).float()[None].expand(height, width)
-        along = torch.arange(height).float()[:, None].expand(height, width)
-        places = torch.cat([torch.stack([along, across]) / width, features])
-        at = self.kernel.scale(blocks(places)).double()
-        near = self.surroundings(seen, own_pixels(at).mean(1), size)
-        b, left = self.condition(seen, near, at.flatten(1, 2))
+        blocks = Blocks(*size)
+        places = torch.cat([blocks.positions(), features])
+        at = self.kernel.scale(blocks.split(places)).double()
+        near = self.surroundings(seen, blocks.own(at).mean(1), size)
+        b, left = self.condition(seen, near, at)
         residual = seen.values[:, -1] - seen.values[:, :-1] @ weights.mean
         around = torch.where(near.there, residual[near.which], 0.0)
         low, high = around.amin(1, keepdim=True), around.amax(1, keepdim=True)
         low, high = low.clamp(max=0.0), high.clamp(min=0.0)
         if amplitude is not None:
-            s = blocks(amplitude[None]).flatten(1).double()
+            s = blocks.split(amplitude[None])[..., 0].double()
             b, left, low, high = b * s[..., None], left * s.square(), low * s, high * s
         correction = (b @ around[..., None])[..., 0]
         correction = torch.minimum(torch.maximum(correction, low), high)
-        bases = own_pixels(blocks(phi)).double()
-        rest = bases - own_pixels(b) @ seen.values[near.which][..., :-1]
+        bases = blocks.own(blocks.split(phi)).double()
+        rest = bases - blocks.own(b) @ seen.values[near.which][..., :-1]
         model_var = ((rest @ weights.cov) * rest).sum(-1).clamp(min=0.0)
-        share = blend(torch.ones_like(correction))
-        mean = in_reading_order(bases @ weights.mean) + blend(correction) / share
-        noise_var = (blend(left) / share + float(self.kernel.nugget)) / weights.beta
-        return mean, in_reading_order(model_var), noise_var
+        mean = blocks.join(bases @ weights.mean) + blocks.blend(correction)
+        noise_var = (blocks.blend(left) + float(self.kernel.nugget)) / weights.beta
+        return mean, blocks.join(model_var), noise_var
 
     def calibrated(
         self, mean: Tensor, model_var: Tensor, noise_var: Tensor, worth: Tensor
@@ -440,11 +459,10 @@ class FitGraph(nn.Module):
         return (low + (where - left) * (high - low)).exp()
 
 
-def _overlap(blocks: Float[Tensor, "d _ *r"], side: int) -> Float[Tensor, "_ *r"]:
-    """Add up blocks in a row that overlap: each begins `side` after the one before."""
-    rest = blocks.shape[1] - side
-    begin, end = blocks[:, :side], blocks[:, side:]
-    end = torch.cat([end, torch.zeros_like(begin[:, rest:])], 1)
+def _overlap(blocks: Float[Tensor, "d _ *r"]) -> Float[Tensor, "_ *r"]:
+    """Add up blocks in a row, each of which begins `SIDE` after the one before it."""
+    begin, end = blocks[:, :SIDE], blocks[:, SIDE:]
+    end = torch.cat([end, torch.zeros_like(begin[:, WHOLE - SIDE :])], 1)
     none = torch.zeros_like(begin[:1])
     return (torch.cat([begin, none]) + torch.cat([none, end])).flatten(0, 1)
 
