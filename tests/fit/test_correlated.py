@@ -289,36 +289,55 @@ def test_rows_do_not_depend_on_the_blocks(generator, monkeypatch):
 
 
 def test_predictions_of_overlapping_blocks_are_blended(generator):
-    """Each pixel is the mean of its blocks' predictions, with weights that fall towards the border
-    of their rings: a plain loop over blocks and pixels.
+    """By plain loops: at each corner, blocks are brought to their mean, unless points leave little
+    of the variance; then each pixel is the mean of its blocks' predictions, with weights that fall
+    towards the border of their rings.
     """
     size = (21, 37)
     p = problem(60, generator, size=size)
     field = correlated.Field.of(KERNEL, p.x, size, p.guide, p.weight)
-    side, ring = field.side, field.ring
-    assert ring > 0
+    side, ring, whole = field.side, field.ring, field.side + 2 * field.ring
+    assert ring == 1
     _, post, mean, _, ratio = run(p, size=size)
     residual = F.pad(p.z - p.phi @ post.mean[0], (0, field.k))
     given = field.blocks(0, field.down)
-    values = given.predict(residual[given.near]), given.left
-    sums = np.zeros((3, *size))
-    for block, pixels in enumerate(field.pixels_of(0, field.down, ring)):
-        top, left = (side * int(part) - ring for part in divmod(block, field.across))
-        for i, pixel in enumerate(pixels):
-            down, right = divmod(i, side + 2 * ring)
-            row, column = top + down, left + right
+    left = given.left.view(field.down, field.across, whole, whole).numpy()
+    values = given.predict(residual[given.near]).view(left.shape).numpy()
+    expected = []
+    for part in (values, left):
+        at, shared = {}, {}
+        for i, j, a, b in np.ndindex(field.down, field.across, 2, 2):
+            window = np.s_[i, j, a * side : a * side + 2, b * side : b * side + 2]
+            at[i, j, a, b] = part[window].mean()
+            shared.setdefault((i + a, j + b), []).append(at[i, j, a, b])
+        sums, weights = np.zeros(size), np.zeros(size)
+        for i, j, y, x in np.ndindex(*part.shape):
+            row, column = i * side + y - ring, j * side + x - ring
             if not (0 <= row < size[0] and 0 <= column < size[1]):
                 continue
-            assert int(pixel) == row * size[1] + column
-            falls = [
-                min(1, (min(x, side + 2 * ring - 1 - x) + 0.5) / (2 * ring)) for x in (down, right)
-            ]
-            share = falls[0] * falls[1]
-            found = (float(part[block, i]) for part in values)
-            sums[:, row, column] += [share, *(share * one for one in found)]
-    correction, left = torch.from_numpy(sums[1:] / sums[0]).flatten(1)
-    torch.testing.assert_close(mean, p.bases[0].mT @ post.mean[0] + correction)
-    torch.testing.assert_close(ratio, left + KERNEL.nugget)
+            down, right = (y - ring + 0.5) / side, (x - ring + 0.5) / side
+            off = sum(
+                (down if a else 1 - down) * (right if b else 1 - right)
+                * (np.mean(shared[i + a, j + b]) - at[i, j, a, b])
+                for a in (0, 1) for b in (0, 1)
+            )  # fmt: skip
+            falls = [min(1, (min(step, whole - 1 - step) + 0.5) / 2) for step in (y, x)]
+            weights[row, column] += falls[0] * falls[1]
+            value = part[i, j, y, x] + min(left[i, j, y, x] / 0.3, 1) * off
+            sums[row, column] += falls[0] * falls[1] * value
+        expected.append(torch.from_numpy(sums / weights).flatten())
+    torch.testing.assert_close(mean, p.bases[0].mT @ post.mean[0] + expected[0])
+    torch.testing.assert_close(ratio, expected[1].clamp(min=0) + KERNEL.nugget)
+
+
+def test_a_mismatch_of_blocks_changes_nothing_at_a_point(generator):
+    size = (40, 56)
+    p = problem(50, generator, size=size)
+    p = p._replace(weight=torch.full_like(p.weight, 1e9))  # no noise
+    _, _, mean, _, ratio = run(p, size=size)
+    at = p.row * size[1] + p.column
+    torch.testing.assert_close(mean[at], p.z, rtol=0, atol=1e-4)
+    torch.testing.assert_close(ratio[at], torch.full_like(p.z, KERNEL.nugget), rtol=0, atol=1e-4)
 
 
 def test_neighbours_of_a_block_are_on_its_surface(generator):

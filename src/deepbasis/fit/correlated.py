@@ -214,7 +214,7 @@ def predict(
     product = projector(onto)
     (height, width), side = fields[0].size, math.lcm(*(field.side for field in fields))
     step = max(BLOCK_PIXELS // (width * len(fields) * side), 1) * side
-    sums = [field.margins(2, phi) for field in fields]
+    blocks: list[list[Tensor]] = [[] for _ in fields]
     parts = []
     for start in range(0, height, step):
         stop = min(start + step, height)
@@ -226,18 +226,26 @@ def predict(
             around = residual[i][given.near]
             correction = given.predict(around).to(phi.dtype)
             if bounded:
-                correction = bound(correction, around[:, None], given.s)
-            field.blend(torch.stack([correction, given.left.to(phi.dtype)]), first, sums[i])
+                correction = bound(correction, around[:, None])
+            blocks[i].append(torch.stack([correction, given.left.to(phi.dtype)]))
             pixels = field.pixels_of(first, last) - start * width
             out = bases[i].index_select(0, pixels.flatten()).view(*pixels.shape, -1)
-            out = out.baddbmm_(given.b(field.own).to(phi.dtype), known[i][given.near], alpha=-1)
+            b = given.b(field.own).to(phi.dtype)
+            if field.amplitude is not None:
+                b = b * field.amplitude.flatten()[pixels + start * width, None]
+            out = out.baddbmm_(b, known[i][given.near], alpha=-1)
             model_var = vector_norm(out[..., 1:], dim=-1).square()
             found = torch.stack([out[..., 0], model_var], -1)
             images.append(field.in_reading_order(found)[: (stop - start) * width])
         parts.append(torch.stack(images))
     mean, model_var = torch.cat(parts, 1).movedim(-1, 0).contiguous()
-    blended = [field.blended(one) for field, one in zip(fields, sums, strict=True)]
-    correction, left = torch.stack(blended, 1)
+    joined = [field.join(*torch.cat(own, 1)) for field, own in zip(fields, blocks, strict=True)]
+    correction, left = torch.stack(joined, 1)
+    if fields[0].amplitude is not None:
+        s = torch.stack(
+            [field.amplitude.flatten() for field in fields if field.amplitude is not None]
+        )
+        correction, left = s * correction, s.square() * left
     return mean + correction, model_var, left + fields[0].kernel.nugget
 
 
@@ -248,13 +256,6 @@ def combine(
     return F.embedding_bag(near, values, per_sample_weights=b.to(values.dtype), mode="sum")
 
 
-def bound(
-    correction: Float[Tensor, "*p"],
-    around: Float[Tensor, "*_ k"],
-    s: Float[Tensor, "*p"] | None = None,
-) -> Float[Tensor, "*p"]:
-    """Corrections kept between the residuals of their neighbours, and 0; all times s."""
-    low, high = around.amin(-1).clamp(max=0), around.amax(-1).clamp(min=0)
-    if s is not None:
-        low, high = s * low, s * high
-    return correction.clamp(low, high)
+def bound(correction: Float[Tensor, "*p"], around: Float[Tensor, "*_ k"]) -> Float[Tensor, "*p"]:
+    """Corrections kept between the residuals of their neighbours, and 0."""
+    return correction.clamp(around.amin(-1).clamp(max=0), around.amax(-1).clamp(min=0))

@@ -24,37 +24,36 @@ NEIGHBOURS = 12
 # distances in the image count this many times as much. (The embedding alone would choose points of
 # a surface that are far away.)
 IMAGE_DISTANCE = 6.0
+# Conditional variance, relative to 1 / beta, above which a mismatch of blocks is removed entirely.
+FREE = 0.3
 # Coordinate of missing neighbours, in image widths: so far away that they correlate with nothing.
 NOWHERE = 1e6
 
 
 class Conditional(NamedTuple):
-    """The pixels of q blocks and their rings, given the neighbours that those of a block share."""
+    """The pixels of q blocks and their rings, given the neighbours that those of a block share; all
+    divided by the amplitude of the pixels.
+    """
 
     near: Int[Tensor, "q k"]
     whitener: Float[Tensor, "q k k"]
     """L^-1, where L L' is the covariance of the neighbours."""
     u: Float[Tensor, "q k p"]
     """L^-1 k_S of each pixel."""
-    s: Float[Tensor, "q p"] | None
-    """Amplitude of the pixels; None if it is 1."""
 
     @property
     def left(self) -> Float[Tensor, "q p"]:
         """Conditional variance, relative to 1 / beta, without the nugget."""
-        left = (1 - self.u.square().sum(1)).clamp(min=0)
-        return left if self.s is None else left * self.s.square()
+        return (1 - self.u.square().sum(1)).clamp(min=0)
 
     def b(self, some: Int[Tensor, "j"]) -> Float[Tensor, "q j k"]:
         """Weights of the neighbours in the prediction of some pixels of each block."""
-        b = self.u[:, :, some].mT @ self.whitener
-        return b if self.s is None else b * self.s[:, some, None]
+        return self.u[:, :, some].mT @ self.whitener
 
     def predict(self, around: Float[Tensor, "q k"]) -> Float[Tensor, "q p"]:
         """Prediction from values of the neighbours."""
         white = self.whitener @ around.to(self.u)[..., None]
-        found = (white.mT @ self.u)[:, 0]
-        return found if self.s is None else found * self.s
+        return (white.mT @ self.u)[:, 0]
 
 
 @dataclass(frozen=True)
@@ -110,9 +109,7 @@ class Field:
         pixels = self.pixels_of(start, stop, self.ring)
         points, at = self.places[near], self.places_of(pixels)
         white = whitener(self.kernel, points, self.noise[near]).to(points)
-        u = white @ self.kernel.correlation(points, at)
-        s = None if self.amplitude is None else self.amplitude.flatten()[pixels]
-        return Conditional(near, white, u, s)
+        return Conditional(near, white, white @ self.kernel.correlation(points, at))
 
     @property
     def down(self) -> int:
@@ -171,34 +168,48 @@ class Field:
         ramp = (torch.minimum(steps, steps.flip(0)) + 0.5) / max(2 * self.ring, 0.5)
         return ramp.clamp(max=1).to(self.places)
 
-    def margins(self, maps: int, like: Tensor) -> Float[Tensor, "c _ _"]:
-        """Empty maps of all blocks with a margin as wide as the ring, for `blend`."""
-        sides = (count * self.side + 2 * self.ring for count in (self.down, self.across))
-        return like.new_zeros(maps, *sides)
-
-    def blend(
-        self, blocks: Float[Tensor, "c q p"], start: int, onto: Float[Tensor, "c _ _"]
-    ) -> None:
-        """Add the pixels of rows of blocks, from row `start` on, with their weights to `onto`."""
-        (count, q, _), whole = blocks.shape, len(self.ramp)
-        weight = (self.ramp[:, None] * self.ramp).flatten().to(blocks)
-        columns = (blocks * weight).mT.reshape(count * whole**2, q)
-        first, last = start * self.side, (start + q // self.across) * self.side + 2 * self.ring
-        size = (last - first, onto.shape[2])
-        onto[:, first:last] += F.fold(columns, size, whole, stride=self.side)
-
-    def blended(self, onto: Float[Tensor, "c _ _"]) -> Float[Tensor, "c p"]:
-        """The pixels of the image, in reading order, from the sums of `blend`."""
+    def join(
+        self, correction: Float[Tensor, "q p"], left: Float[Tensor, "q p"]
+    ) -> Float[Tensor, "2 _"]:
+        """Corrections and `left` of all pixels, in reading order, from those of all blocks with
+        their rings, which are blended.
+        """
+        maps = torch.stack([correction, left])
+        if self.ring:
+            maps = maps + (left / FREE).clamp(max=1) * self._mismatch(maps)
+        weight = (self.ramp[:, None] * self.ramp).flatten().to(maps)
+        whole = torch.cat([maps, torch.ones_like(maps[:1])]) * weight
+        sizes = tuple(count * self.side + 2 * self.ring for count in (self.down, self.across))
+        sums = F.fold(whole.mT, sizes, len(self.ramp), stride=self.side)[:, 0]
         rows, columns = (slice(self.ring, self.ring + size) for size in self.size)
-        shares = [self._share(count) for count in (self.down, self.across)]
-        share = (shares[0][rows, None] * shares[1][columns]).to(onto)
-        return (onto[:, rows, columns] / share).flatten(1)
+        sums = sums[:, rows, columns].flatten(1)
+        return (sums[:2] / sums[2]).clamp(min=sums.new_tensor([[-torch.inf], [0.0]]))
 
-    def _share(self, count: int) -> Float[Tensor, "_"]:
-        """Sum of the weights of `count` blocks in a row, with the margins."""
-        columns = self.ramp[:, None].expand(-1, count)
-        size = (1, count * self.side + 2 * self.ring)
-        return F.fold(columns, size, (1, len(self.ramp)), stride=(1, self.side))[0, 0]
+    def _mismatch(self, maps: Float[Tensor, "c q p"]) -> Float[Tensor, "c q p"]:
+        """What blocks lack of the mean of the blocks that share a corner, linear between corners.
+
+        Far from points, the neighbours of two blocks may differ much, and so do their predictions.
+        """
+        own = self._corners(maps)
+        both = torch.cat([own, torch.ones_like(own[:1])])
+        parts = [F.pad(both[..., i, j], (j, 1 - j, i, 1 - i)) for i in (0, 1) for j in (0, 1)]
+        total = torch.stack(parts).sum(0)
+        mean = (total[:-1] / total[-1]).unfold(1, 2, 1).unfold(2, 2, 1)
+        steps = torch.arange(-self.ring, self.side + self.ring, device=own.device)
+        share = ((steps + 0.5) / self.side).to(own)
+        ends = torch.stack([1 - share, share])
+        return torch.einsum("cdaij,iy,jx->cdayx", mean - own, ends, ends).reshape(maps.shape)
+
+    def _corners(self, blocks: Float[Tensor, "c q p"]) -> Float[Tensor, "c d a 2 2"]:
+        """Means of the pixels around each corner of blocks with rings, on both sides."""
+        side = len(self.ramp)
+        square = blocks.reshape(-1, self.down, self.across, side, side)
+        first, last = slice(0, 2 * self.ring), slice(-2 * self.ring, None)
+        rows = [
+            torch.stack([square[..., i, j].mean((-2, -1)) for j in (first, last)], -1)
+            for i in (first, last)
+        ]
+        return torch.stack(rows, -2)
 
     @cached_property
     def pixel_places(self) -> Float[Tensor, "_ f"]:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from deepbasis import latent
 from deepbasis.fit import Kernel
-from deepbasis.fit.field import IMAGE_DISTANCE, NEIGHBOURS
+from deepbasis.fit.field import FREE, IMAGE_DISTANCE, NEIGHBOURS
 from deepbasis.fit.kernel import LEAST_NOISE, ROUGHER
 from deepbasis.fit.linear import SMALLEST_NOISE
 from deepbasis.fit.neighbours import BITS, CANDIDATES, RINGS, SIDES, SPARSER
@@ -122,10 +122,40 @@ class Blocks:
         joined = rows.reshape(self.down * SIDE, self.right * SIDE)
         return joined[: self.height, : self.width]
 
-    def blend(self, values: Float[Tensor, "q p"]) -> Float[Tensor, "h w"]:
+    def blend(
+        self, values: Float[Tensor, "q p"], left: Float[Tensor, "q p"]
+    ) -> Float[Tensor, "h w"]:
         """A map from all blocks with their rings: means, with weights that fall to the border."""
         share = self._add_up(self.weight.expand_as(values))
-        return self._add_up(values * self.weight) / share
+        level = values + (left / FREE).clamp(max=1.0) * self._mismatch(values)
+        return self._add_up(level * self.weight) / share
+
+    def _mismatch(self, values: Float[Tensor, "q p"]) -> Float[Tensor, "q p"]:
+        """`Field._mismatch`."""
+        own = self._corners(values)
+        total, count = (
+            F.pad(part[..., 0, 0], (0, 1, 0, 1))
+            + F.pad(part[..., 0, 1], (1, 0, 0, 1))
+            + F.pad(part[..., 1, 0], (0, 1, 1, 0))
+            + F.pad(part[..., 1, 1], (1, 0, 1, 0))
+            for part in (own, torch.ones_like(own))
+        )
+        mean = total / count
+        above = torch.stack([mean[:-1, :-1], mean[:-1, 1:]], -1)
+        below = torch.stack([mean[1:, :-1], mean[1:, 1:]], -1)
+        off = torch.stack([above, below], -2) - own
+        share = ((torch.arange(-RING, SIDE + RING) + 0.5) / SIDE).double()
+        ends = torch.stack([1 - share, share])
+        return (ends.mT @ off @ ends).reshape(values.shape)
+
+    def _corners(self, values: Float[Tensor, "q p"]) -> Float[Tensor, "d a 2 2"]:
+        square = values.view(self.down, self.right, WHOLE, WHOLE)
+        first, last = slice(0, 2 * RING), slice(WHOLE - 2 * RING, WHOLE)
+        rows = [
+            torch.stack([square[:, :, i, j].mean((2, 3)) for j in (first, last)], -1)
+            for i in (first, last)
+        ]
+        return torch.stack(rows, -2)
 
     def _add_up(self, values: Float[Tensor, "q p"]) -> Float[Tensor, "h w"]:
         rows = values.view(self.down, self.right, WHOLE, WHOLE).permute(0, 2, 1, 3)
@@ -402,17 +432,20 @@ class FitGraph(nn.Module):
         residual = seen.values[:, -1] - seen.values[:, :-1] @ weights.mean
         around = torch.where(near.there, residual[near.which], 0.0)
         low, high = around.amin(1, keepdim=True), around.amax(1, keepdim=True)
-        low, high = low.clamp(max=0.0), high.clamp(min=0.0)
-        if amplitude is not None:
-            s = blocks.split(amplitude[None])[..., 0].double()
-            b, left, low, high = b * s[..., None], left * s.square(), low * s, high * s
         correction = (b @ around[..., None])[..., 0]
-        correction = torch.minimum(torch.maximum(correction, low), high)
+        correction = torch.maximum(correction, low.clamp(max=0.0))
+        correction = torch.minimum(correction, high.clamp(min=0.0))
+        correction = blocks.blend(correction, left)
+        left, b = blocks.blend(left, left).clamp(min=0.0), blocks.own(b)
+        if amplitude is not None:
+            s = amplitude.double()
+            correction, left = s * correction, s.square() * left
+            b = b * blocks.own(blocks.split(amplitude[None])).double()
         bases = blocks.own(blocks.split(phi)).double()
-        rest = bases - blocks.own(b) @ seen.values[near.which][..., :-1]
+        rest = bases - b @ seen.values[near.which][..., :-1]
         model_var = ((rest @ weights.cov) * rest).sum(-1).clamp(min=0.0)
-        mean = blocks.join(bases @ weights.mean) + blocks.blend(correction)
-        noise_var = (blocks.blend(left) + float(self.kernel.nugget)) / weights.beta
+        mean = blocks.join(bases @ weights.mean) + correction
+        noise_var = (left + float(self.kernel.nugget)) / weights.beta
         return mean, blocks.join(model_var), noise_var
 
     def calibrated(
