@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each part of the learned kernel contributes, with the bases of a model held fixed.
 
-    python benchmarks/kernel.py indoor --root nyu --minutes 4
+    python benchmarks/kernel.py indoor --root nyu --minutes 3
 
 Each variant of the kernel is trained from scratch for the same CPU time of one core on training
 frames of NYU, by the loss of `deepbasis train --kernel-only`. Then it predicts pixels between the
@@ -159,7 +159,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
     parser.add_argument("--root", type=Path, required=True)
-    parser.add_argument("--minutes", type=float, default=4, help="of training for each variant")
+    parser.add_argument("--minutes", type=float, default=3, help="of training for each variant")
     parser.add_argument("--frames", type=int, default=500, help="training frames")
     given = parser.parse_args()
     torch.set_num_threads(1)
