@@ -340,22 +340,23 @@ def test_a_mismatch_of_blocks_changes_nothing_at_a_point(generator):
     torch.testing.assert_close(ratio[at], torch.full_like(p.z, KERNEL.nugget), rtol=0, atol=1e-4)
 
 
-def test_neighbours_of_a_block_are_on_its_surface(generator):
-    """Of points equally far from a block, those of its colour are taken; two of each quadrant are
-    taken in any case.
+def test_neighbours_of_a_block_are_on_its_surface():
+    """With a learned kernel, which has an amplitude: of points equally far from a block, those of
+    similar features are taken; two of each quadrant are taken in any case.
     """
     size = (8, 64)
     guide = torch.zeros(1, *size).double()
     guide[:, :, 32:] = 1.0
     column = torch.arange(64).repeat(2).double()
     x = correlated.locate(torch.tensor([0.0, 7.0]).repeat_interleave(64), column, 64, guide)
+    kernel = Kernel(length=0.2, colour=20.0, nugget=0.05)
     near = {}
-    for colour in (0.0, 20.0):
-        kernel = Kernel(length=0.2, colour=colour, nugget=0.05)
-        field = correlated.Field.of(kernel, x, size, guide)
+    for learned in (False, True):
+        amplitude = torch.ones(1, *size).double() if learned else None
+        field = correlated.Field.of(kernel, x, size, guide, amplitude=amplitude)
         block = field.near[field.across // 2 - 1]
-        near[colour] = (column[block.long()] < 32).sum()
-    assert near[0.0] < near[20.0]
+        near[learned] = (column[block.long()] < 32).sum()
+    assert near[False] < near[True]
 
 
 def test_sharing_neighbours_changes_little(generator, monkeypatch):

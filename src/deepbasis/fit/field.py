@@ -20,7 +20,7 @@ from deepbasis.shapes import Float, Int
 
 # Neighbours of a place, by default.
 NEIGHBOURS = 12
-# Neighbours of a block are those nearest to it as the kernel measures distances, except that
+# Neighbours of a block are those nearest to it as a learned kernel measures distances, except that
 # distances in the image count this many times as much. (The embedding alone would choose points of
 # a surface that are far away.)
 IMAGE_DISTANCE = 6.0
@@ -126,13 +126,15 @@ class Field:
         """Neighbours of all blocks, in reading order."""
         row, column = (torch.arange(count) * self.side for count in (self.down, self.across))
         centre = torch.cartesian_prod(row, column).double() + (self.side - 1) / 2
-        stretch = self.places.new_ones(self.places.shape[1])
-        stretch[:2] = IMAGE_DISTANCE
-        points = self.places[self.index] * stretch
-        middle = self.places_of(self.pixels_of(0, self.down)).mean(1) * stretch
+        features = None
+        if self.amplitude is not None:  # a learned kernel; colours tell surfaces apart less well
+            stretch = self.places.new_ones(self.places.shape[1])
+            stretch[:2] = IMAGE_DISTANCE
+            middle = self.places_of(self.pixels_of(0, self.down)).mean(1)
+            features = (self.places[self.index] * stretch, middle * stretch)
         within = self.side / 2 + self.ring
         k = min(self.k, max(len(self.index) - self.k, 1))  # none is missing, if there is any
-        found = self.around.of(centre, k, within, torch.inf, (points, middle))
+        found = self.around.of(centre, k, within, torch.inf, features)
         return self.index[found.to(self.index.device)].int()
 
     def pixels_of(self, start: int, stop: int, ring: int = 0) -> Int[Tensor, "q p"]:

@@ -395,12 +395,13 @@ class FitGraph(nn.Module):
             reach = torch.where(there, distance.gather(1, found), 0.0).amax(1, keepdim=True)
             new = (value < FAR) & (distance.gather(1, far) > reach) & (count > CANDIDATES * k)
             found, there = torch.cat([found, far], 1), torch.cat([there, new], 1)
-        stretch = torch.ones(places.shape[1], dtype=torch.float64)
-        stretch[:2] = IMAGE_DISTANCE
-        apart = ((seen.place[found] - places[:, None]) * stretch).square().sum(-1)
-        apart = torch.where(there, apart, FAR)
-        nearest = torch.topk(apart, apart.shape[1], largest=False).indices
-        found, there = found.gather(1, nearest), there.gather(1, nearest)
+        if self.embedding:
+            stretch = torch.ones(places.shape[1], dtype=torch.float64)
+            stretch[:2] = IMAGE_DISTANCE
+            apart = ((seen.place[found] - places[:, None]) * stretch).square().sum(-1)
+            apart = torch.where(there, apart, FAR)
+            nearest = torch.topk(apart, apart.shape[1], largest=False).indices
+            found, there = found.gather(1, nearest), there.gather(1, nearest)
         down_of = offset[..., 0].gather(1, found) > 0
         right_of = offset[..., 1].gather(1, found) > 0
         later = torch.zeros_like(found, dtype=torch.float64)
