@@ -678,20 +678,23 @@ def test_corrections_stay_within_the_residuals_of_the_neighbours(generator, monk
     _, post, linear, *variances = run(p, kernel)
     _, _, bounded, *same = run(p, kernel, bounded=True)
     bases = p.bases[0].mT @ post.mean[0]
-    field = correlated.Field.of(kernel, p.x, SIZE, p.guide, p.weight)
-    near = field.near[:, None].expand(-1, field.side**2, -1)
-    near = field.in_reading_order(near)[: len(bases)].long()
-    residual = torch.cat([p.z - p.phi @ post.mean[0], torch.zeros(len(near[0])).double()])
-    around = [residual[row].tolist() for row in near]
-    low, high = (torch.tensor([f([*row, 0.0]) for row in around]) for f in (min, max))
-    want = bases + (linear - bases).clamp(low.double(), high.double())
-    torch.testing.assert_close(bounded, want)
+    residual = torch.cat([p.z - p.phi @ post.mean[0], torch.zeros(correlated.NEIGHBOURS).double()])
+
+    def bounds(amplitude):
+        field = correlated.Field.of(kernel, p.x, SIZE, p.guide, p.weight, amplitude)
+        near = field.near[:, None].expand(-1, field.side**2, -1)
+        near = field.in_reading_order(near)[: len(bases)].long()
+        around = [residual[row].tolist() for row in near]
+        low, high = ([f([*row, 0.0]) for row in around] for f in (min, max))
+        return field, torch.tensor(low).double(), torch.tensor(high).double()
+
+    _, low, high = bounds(None)
+    torch.testing.assert_close(bounded, bases + (linear - bases).clamp(low, high))
     assert (bounded - linear).abs().max() > 0.1
     for have, before in zip(same, variances, strict=True):
         assert torch.equal(have, before)
     amplitude = 0.5 + torch.rand(1, *SIZE, generator=generator).double()
-    s = amplitude.flatten()
-    scaled = correlated.Field.of(kernel, p.x, SIZE, p.guide, p.weight, amplitude)
+    s, (scaled, low, high) = amplitude.flatten(), bounds(amplitude)
     parts = post, p.phi[None], p.z[None], projector(p.bases, SIZE[1])
     free = correlated.predict([scaled], *parts, bounded=False)[0][0]
     kept = correlated.predict([scaled], *parts)[0][0]
