@@ -31,7 +31,7 @@ from deepbasis.shapes import Float, UInt8
 
 TABLES = (".csv", ".txt")
 # Options that choose what to read from a bag.
-TOPICS = ("image", "points", "info")
+TOPICS = ("image", "points", "info", "tf")
 # Folders that a message names.
 LISTED = 3
 # Of these the file does not tell the unit.
@@ -142,7 +142,7 @@ def is_recording(path: Path) -> bool:
 def _refuse(settings: Complete, options: Sequence[str], why: str) -> None:
     """Refuse options that would be ignored."""
     for option in options:
-        if getattr(settings, option) is not None:
+        if getattr(settings, option) not in (None, False):
             raise ValueError(f"--{option.replace('_', '-')} {why}")
 
 
@@ -189,6 +189,8 @@ def open_recording(path: Path, settings: Complete) -> Recording:
     if not is_bag(path):
         _refuse(settings, TOPICS, f"is for bags only; {path} is not a bag")
         _refuse(settings, ("extrinsics",), f"is not used with {path}: leave it out")
+    if settings.tf and pose is not None:
+        raise ValueError("--extrinsics replaces the transforms of the bag: leave out --tf")
     if is_tum(path):
         return TumFolder(path, camera, settings.depth_scale, settings.tolerance)
     if not is_bag(path):
@@ -197,6 +199,7 @@ def open_recording(path: Path, settings: Complete) -> Recording:
     return Bag(
         path, Topics(settings.image, settings.points, settings.info), camera=camera,
         extrinsics=pose, depth_scale=settings.depth_scale, tolerance=settings.tolerance,
+        tf=settings.tf,
     )  # fmt: skip
 
 
