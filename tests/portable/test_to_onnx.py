@@ -123,7 +123,7 @@ def test_at_pixels_only_the_choice_of_equally_distant_neighbours_differs(exporte
 def test_the_example_needs_no_torch(exported, tmp_path):
     room = halve(packaged("rooms")[2])
     Image.fromarray(room.image.permute(1, 2, 0).numpy()).save(tmp_path / "room.png")
-    np.savetxt(tmp_path / "points.csv", measure(room, 20))
+    np.savetxt(tmp_path / "points.csv", measure(room, MOST + 100))
     program = f"""
 import runpy, sys
 sys.modules["torch"] = sys.modules["deepbasis"] = None
@@ -133,7 +133,8 @@ runpy.run_path({str(EXAMPLE)!r}, run_name="__main__")
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert done.stdout.startswith("20 points: depth ")
+    assert done.stdout.startswith("500 of 600 points are used")
+    assert "\n500 points: depth " in done.stdout
     assert np.load(tmp_path / "room-std.npy").shape == room.image.shape[1:]
 
 
