@@ -32,6 +32,8 @@ from deepbasis.shapes import Float, UInt8
 TABLES = (".csv", ".txt")
 # Options that choose what to read from a bag.
 TOPICS = ("image", "points", "info", "tf")
+# Names of the frames of a video.
+NUMBERED = re.compile(r"(.+)-[0-9]{6}")
 # Folders that a message names.
 LISTED = 3
 # Of these the file does not tell the unit.
@@ -379,12 +381,22 @@ def _partners(
             )
         return {names[0]: path}
     found = list_by_stem(path, suffixes)
+    if not found.keys() & set(names) and (video := _one_video(names)):
+        # Phones name the depth images of a video by the numbers of its frames only.
+        found = {f"{video}-{stem}": file for stem, file in found.items()} | found
     if not found.keys() & set(names):
         raise ValueError(
             f"{option} {path} holds {len(found)} files, but none is named like an image: "
             f"{next(iter(found))!r} is not {names[0]!r}"
         )
     return {name: found[name] for name in names if name in found}
+
+
+def _one_video(names: Sequence[str]) -> str | None:
+    """What all names begin with, if they end in a number each as those of one video do."""
+    parts = {NUMBERED.fullmatch(name) for name in names}
+    stems = {None if part is None else part[1] for part in parts}
+    return stems.pop() if len(stems) == 1 else None
 
 
 def _cameras(path: Path | None, names: Sequence[str]) -> dict[str, Path]:
