@@ -28,7 +28,7 @@ REPEATS = 15
 MOST_ERROR, MOST_TIME = 1.01, 2 / 3
 
 
-class Rooms(CalibrationDataReader):
+class Rooms(CalibrationDataReader):  # type: ignore[misc]
     """Images of rendered rooms, one at a time."""
 
     def __init__(self, rooms: Worlds) -> None:
