@@ -53,10 +53,15 @@ def read_rows(path: Path) -> np.ndarray:
 
 
 def main():
-    """Complete one image."""
+    """Complete one image; of too many points, some are used, evenly spaced in the file."""
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     model = Model(sys.argv[1])
     maps = model.prepare(np.asarray(Image.open(sys.argv[2]).convert("RGB")))
     rows = read_rows(Path(sys.argv[3])) if len(sys.argv) > 3 else np.zeros((0, 3))
+    if len(rows) > model.most:
+        print(f"{model.most} of {len(rows)} points are used: export with a larger --max-points")
+        rows = rows[np.linspace(0, len(rows) - 1, model.most).astype(int)]
     out = model.complete(maps, rows)
     for name in ("depth", "std"):
         np.save(f"{Path(sys.argv[2]).stem}-{name}.npy", out[name])

@@ -72,10 +72,10 @@ def find_pretrained(name: str) -> Path:
     known = {one.name: one for one in PRETRAINED}
     if name not in known:
         near = difflib.get_close_matches(name, known, 1, 0.5)
-        guess = f"did you mean {near[0]!r}? " if near else ""
+        guess = f"did you mean {near[0]!r}? Pass" if near else "pass"
         raise ValueError(
-            f"there is no model {name!r}; {guess}The pretrained models are {', '.join(known)}; or "
-            "pass a model file or a training folder"
+            f"there is no model {name!r}; {guess} one of {', '.join(known)}, a model file, or a "
+            "training folder"
         )
     if (file := known[name].file) is None:
         raise ModuleNotFoundError(f"the model {known[name].missing}", name=MODELS)

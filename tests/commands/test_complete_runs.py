@@ -377,6 +377,9 @@ def test_a_warning_of_many_frames_is_printed_once(complete):
     assert (code, out) == (0, "")
     assert first.startswith("warning: a: there are no points")
     assert again == first.replace("a:", "the same for 2 more frames:", 1).replace("  ", " ")
+    Path("rgb/c.png").unlink()
+    _, _, err = complete("--quiet --no-robust", sparse="")
+    assert err.splitlines()[1].startswith("warning: the same for 1 more frame: there are")
 
 
 @pytest.mark.slow

@@ -131,6 +131,19 @@ def test_a_video_is_completed_frame_by_frame(complete, sequence):
     assert np.load("out/film-000003-depth.npy").shape == room()[0].depth.shape
 
 
+def test_depth_images_may_be_named_by_the_numbers_of_a_video(complete):
+    Path("numbers").mkdir()
+    for number in range(2):
+        Path(f"lidar/{number + 8}.csv").rename(f"numbers/{number:06d}.csv")
+    code, out, _ = complete("--sequence film.mp4 --sparse numbers")
+    assert code == 0
+    assert [int(points) for _, points in completed(out)] == [15, 15, 0, 0]
+    shutil.copy("film.mp4", "other.mp4")  # of which of the two they are is not known
+    code, _, err = complete("--sequence film.mp4 other.mp4 --sparse numbers")
+    assert code == 2
+    assert "'000000' is not 'film-000000'" in err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -14,10 +14,11 @@ from PIL import Image
 from data.fake_bags import LIDAR_TO_CAMERA, START, FakeBag, to_lidar
 from deepbasis.cli import main
 from deepbasis.data import messages
-from deepbasis.data.bags import Bag, BagWriter, Topics, find_transform, is_rectified
+from deepbasis.data.bags import Bag, BagWriter, Topics, is_rectified
 from deepbasis.data.lens import Lens
 from deepbasis.data.limits import MissingOption
 from deepbasis.data.recording import Recorded, pair
+from deepbasis.data.transforms import Transforms, find_transform
 from models import make_model
 
 SIZE = (48, 64)
@@ -178,8 +179,71 @@ def test_a_transform_that_never_changes_may_be_on_tf_and_one_that_does_is_not_us
         return found.read(found.names[0])
 
     assert len(on_tf(tmp_path / "still.bag", 0.0).points) == 300
-    with pytest.raises(ValueError, match="pass --extrinsics"):
+    with pytest.raises(MissingOption, match=r"pass --tf, since .* change, or --extrinsics"):
         on_tf(tmp_path / "moving.bag", 0.1)
+
+
+@pytest.mark.parametrize("name", ["turning.bag", "turning"])
+def test_a_transform_that_changes_is_taken_at_the_time_of_the_points(name, tmp_path):
+    """A LiDAR turns by 0.2 rad in 0.1 s; the cloud is taken after a quarter of that."""
+
+    def turned(angle):
+        c, s = np.cos(angle), np.sin(angle)
+        return np.array([[c, -s, 0, 0.3], [s, c, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+
+    first, last = START - SECOND // 40, START + 3 * SECOND // 40
+    bag = FakeBag(tmp_path / name)
+    bag.transform(last, turned(0.2), "base", "head", topic="/tf")  # in any order
+    bag.transform(first, turned(0.0), "base", "head", topic="/tf")
+    bag.transform(START, np.eye(4), "head", "lidar")
+    bag.transform(START, turned(0.05) @ np.linalg.inv(LIDAR_TO_CAMERA), "base", "camera")
+    bag.info(INFO, START, CAMERA, SIZE)
+    for time in (START, last + SECOND // 100, last + SECOND):
+        bag.image(IMAGE, time, wall()[0], "rgb8")
+        bag.cloud(POINTS, time, to_lidar(wall()[1], CAMERA))
+    bag.close()
+    found = Bag(tmp_path / name, tf=True)
+    points = found.read(found.names[0]).points
+    assert len(points) == 300
+    row, column = points.pixel
+    assert points.rows[:, 2] == pytest.approx(wall()[1][row, column], rel=1e-4)
+    # A hundredth of a second later the last is still used; after a second none is.
+    assert len(found.read(found.names[1]).points) < 300
+    with pytest.raises(ValueError, match=r"no transform at 1700000001\.198456789 s leads"):
+        found.read(found.names[2])
+
+
+def test_transforms_between_two_times_turn_evenly():
+    known = Transforms(moving=True, tolerance=0.0)
+    for time, angle in ((10, 0.0), (30, 1.0), (20, 0.2)):
+        pose = torch.eye(4).double()
+        turn = torch.tensor(angle, dtype=torch.float64)
+        pose[:2, :2] = torch.stack([turn.cos(), -turn.sin(), turn.sin(), turn.cos()]).view(2, 2)
+        pose[0, 3] = angle
+        known.add(("a", "b"), pose, time)
+    for time, angle in ((10, 0.0), (15, 0.1), (20, 0.2), (25, 0.6), (30, 1.0)):
+        pose = known.at(time)["a", "b"]
+        assert torch.atan2(pose[1, 0], pose[0, 0]).item() == pytest.approx(angle, abs=1e-12)
+        assert pose[0, 3].item() == pytest.approx(angle)
+    assert not known.at(9)
+    assert not known.at(31)
+
+
+def test_options_of_transforms_are_for_bags(tmp_path, monkeypatch, capsys):
+    np.savetxt(tmp_path / "pose.txt", np.eye(4))
+    Image.fromarray(wall()[0]).save(tmp_path / "photo.png")
+    drive = str(write_drive(tmp_path / "drive.bag", 1))
+    monkeypatch.chdir(tmp_path)
+    for words, said in (
+        (["photo.png"], "--tf is for bags only; photo.png is not a bag"),
+        ([drive, "--extrinsics", "pose.txt"], "leave out --tf"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["deepbasis", "complete", *words, "--tf", "--out", "out"])
+        with pytest.raises(SystemExit) as exit:
+            main()
+        assert exit.value.code == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_depth_images_in_all_encodings(tmp_path):

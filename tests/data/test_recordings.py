@@ -337,6 +337,24 @@ def test_las_clouds(tmp_path, suffix, monkeypatch):
         read_cloud(path)
 
 
+@pytest.mark.parametrize("version", ["1.2", "1.4"])
+def test_a_damaged_record_of_laszip_does_not_end_the_program(version, tmp_path, capfd):
+    header = laspy.LasHeader(point_format=3, version=version)
+    cloud = laspy.LasData(header)
+    cloud.x, cloud.y, cloud.z = np.random.default_rng(0).uniform(1, 2, (3, 30))
+    cloud.write(str(tmp_path / "cloud.laz"))
+    content = bytearray((tmp_path / "cloud.laz").read_bytes())
+    record = content.index(b"laszip encoded") + 52
+    content[record + 12 : record + 16] = b"\xff\xff\xff\x7f"  # points of a chunk: 2^31
+    (tmp_path / "cloud.laz").write_bytes(content)
+    assert len(read_cloud(tmp_path / "cloud.laz")) == 30
+    content[record + 32 : record + 34] = b"\0\0"  # parts of a point
+    (tmp_path / "cloud.laz").write_bytes(content)
+    with pytest.raises(ValueError, match="points consist of nothing"):
+        read_cloud(tmp_path / "cloud.laz")
+    assert not capfd.readouterr().err
+
+
 def write_e57(path, scans, poses):
     with pye57.E57(str(path), mode="w") as file:
         for xyz, (turn, moved) in zip(scans, poses, strict=True):

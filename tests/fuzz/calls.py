@@ -260,6 +260,7 @@ class Calls:
             if rng.random() < 0.12:
                 words += [option, rng.choice(usual if rng.random() < 0.7 else [*self.files])]
         flags = ["--sequence", "--check", "--rescale", "--cloud", "--exr", "--no-robust", "--json"]
+        flags += ["--tf"]
         words += [flag for flag in flags if rng.random() < 0.1]
         for option, numbers in NUMBERS_OF_OPTIONS.items():
             if rng.random() < 0.15:

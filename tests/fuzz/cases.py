@@ -709,9 +709,11 @@ def damaged_messages(each: int, seed: int) -> Iterator[tuple[str, Callable[[], o
 def recordings(
     folder_path: Path, each: int, seed: int, most_seconds: float, only: Sequence[str] = ()
 ) -> tuple[Counter[str], list[str]]:
-    """Damage the file of every kind of recording or cloud `each` times, and messages of ROS."""
-    wanted = ("rows.csv", "cloud.ply", "cloud.xyz", "cloud.pcd", "cloud.bin")
-    seeds = {name: read for name, read in write_seeds(folder_path).items() if name in wanted}
+    """Damage every kind of file of images or points `each` times, and messages of ROS."""
+    wanted = ("photo", "depth", "rows", "cloud", "camera", "pose", "scale", "film")
+    seeds = {
+        name: read for name, read in write_seeds(folder_path).items() if name.startswith(wanted)
+    }
     readers = seeds | write_recordings(folder_path)
     readers = {name: read for name, read in readers.items() if not only or name in only}
     counts: Counter[str] = Counter()

@@ -15,6 +15,7 @@ import deepbasis
 from deepbasis.cli import main
 from deepbasis.data.packaged import packaged
 from deepbasis.data.sample import halve
+from deepbasis.portable import to_onnx
 from deepbasis.portable.fit_graph import FitGraph, spd_inverse
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -122,7 +123,7 @@ def test_at_pixels_only_the_choice_of_equally_distant_neighbours_differs(exporte
 def test_the_example_needs_no_torch(exported, tmp_path):
     room = halve(packaged("rooms")[2])
     Image.fromarray(room.image.permute(1, 2, 0).numpy()).save(tmp_path / "room.png")
-    np.savetxt(tmp_path / "points.csv", measure(room, 20))
+    np.savetxt(tmp_path / "points.csv", measure(room, MOST + 100))
     program = f"""
 import runpy, sys
 sys.modules["torch"] = sys.modules["deepbasis"] = None
@@ -132,7 +133,8 @@ runpy.run_path({str(EXAMPLE)!r}, run_name="__main__")
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert done.stdout.startswith("20 points: depth ")
+    assert done.stdout.startswith("500 of 600 points are used")
+    assert "\n500 points: depth " in done.stdout
     assert np.load(tmp_path / "room-std.npy").shape == room.image.shape[1:]
 
 
@@ -147,6 +149,24 @@ def test_inverses():
     a = torch.randn(5, 12, 12, dtype=torch.float64)
     spd = a @ a.mT + torch.eye(12)
     assert torch.allclose(spd_inverse(spd) @ spd, torch.eye(12).double(), atol=1e-9)
+
+
+def test_if_one_graph_fails_neither_is_written(tmp_path, monkeypatch):
+    def write(module, inputs, path, *others):
+        if path.stem.endswith("-fit"):
+            raise OSError("the disk is full")
+        path.write_bytes(b"network")
+
+    monkeypatch.setattr(to_onnx, "_write", write)
+    with pytest.raises(OSError, match="the disk is full"):
+        to_onnx.export(load("open"), tmp_path / "a.onnx", tmp_path / "a-fit.onnx", 500)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_third_party_network_is_refused(tmp_path):
+    model = deepbasis.load(lambda image: 1 + image.mean(1, keepdim=True), prediction="depth")
+    with pytest.raises(ValueError, match="a third-party network cannot be exported"):
+        to_onnx.export(model, tmp_path / "a.onnx", tmp_path / "a-fit.onnx", 500)
 
 
 def test_refusals(tmp_path, monkeypatch, capsys):

@@ -3,14 +3,13 @@
 
 Images are paired with the points nearest in time by the stamps of their headers. Images with lens
 distortion become those of a pinhole camera with the same matrix; so do their depth images. Clouds
-are moved to the camera by the static transforms of the bag.
+are moved to the camera by the transforms of the bag.
 """
 
 import bz2
 import shutil
 import struct
 import threading
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ from deepbasis.data.messages import (
     to_transforms,
 )
 from deepbasis.data.recording import NANOSECONDS, TOLERANCE, Recorded, pair
+from deepbasis.data.transforms import Transforms, find_transform
 from deepbasis.points import Points, remove_occluded
 from deepbasis.shapes import Float, UInt8
 
@@ -120,6 +120,7 @@ class Bag:
         extrinsics: used in place of the bag's transforms: from the cloud's frame to the camera's.
         depth_scale: metres = value / scale, for depth images (default: 1000 for integers).
         tolerance: seconds between an image and its points.
+        tf: also use transforms that change, at the time of the points.
     """
 
     def __init__(
@@ -131,6 +132,7 @@ class Bag:
         extrinsics: Float[Tensor, "4 4"] | None = None,
         depth_scale: float | None = None,
         tolerance: float = TOLERANCE,
+        tf: bool = False,
     ) -> None:
         self.path, self.extrinsics, self.scale = path, extrinsics, depth_scale
         self._own = threading.local()
@@ -145,7 +147,8 @@ class Bag:
             self.points = self._choose_points(asked.points, kinds)
             self._calibrated = (0, 0)
             self.lens = self._find_lens(asked.info, kinds) if camera is None else Lens(camera)
-            self.transforms = {} if extrinsics is not None else self._read_transforms(kinds)
+            self.transforms = Transforms(moving=tf, tolerance=tolerance)
+            self._read_transforms(kinds)
             self._index(kinds, tolerance)
 
     def close(self) -> None:
@@ -171,14 +174,17 @@ class Bag:
             frame_id = message.header.frame_id.lstrip("/")
             points = None
             if self.points is not None and points_at is not None:
-                points = self._to_points(self._message(self.points, points_at), image, frame_id)
+                message = self._message(self.points, points_at)
+                points = self._to_points(message, image, frame_id, points_at.stamp)
             matrix = None
             if self.lens is not None:
                 self._check_size(image.shape[:2])
                 image, matrix = self.lens.undistort(image), self.lens.matrix
             return Recorded(image, points, matrix, image_at.stamp, frame_id or "camera")
 
-    def _to_points(self, message: Any, image: UInt8[np.ndarray, "h w 3"], frame_id: str) -> Points:
+    def _to_points(
+        self, message: Any, image: UInt8[np.ndarray, "h w 3"], frame_id: str, time: int
+    ) -> Points:
         size = image.shape[:2]
         if hasattr(message, "encoding") or hasattr(message, "format"):
             depth = to_depth(message, self.scale)
@@ -197,10 +203,7 @@ class Bag:
         cloud = torch.from_numpy(to_cloud(message))
         if not len(cloud):
             raise ValueError(f"{self.points} contains an empty cloud")
-        sensor = message.header.frame_id.lstrip("/")
-        pose = self.extrinsics
-        if pose is None:
-            pose = find_transform(self.transforms, sensor, frame_id)
+        pose = self._find_pose(message.header.frame_id.lstrip("/"), frame_id, time)
         found = Points.from_cloud(cloud, self.lens.matrix, pose, size)
         apart = bool(pose[:3, 3].any())
         return remove_occluded(found, size) if apart else found
@@ -259,23 +262,30 @@ class Bag:
             return to_lens(message, rectified=is_rectified(self.image))
         raise ValueError(f"its topic {topic} holds no message")
 
-    def _read_transforms(self, kinds: dict[str, str]) -> dict[tuple[str, str], Tensor]:
-        """Static transforms, and those of /tf that never change."""
-        found: dict[tuple[str, str], Tensor] = {}
-        changing = set()
-        if self.points is None or kinds[self.points] in PICTURES:
-            return found
+    def _read_transforms(self, kinds: dict[str, str]) -> None:
+        """Those of /tf, then the static ones."""
+        if self.extrinsics is not None or self.points is None or kinds[self.points] in PICTURES:
+            return
         for topic in ("/tf", "/tf_static"):
             if topic not in kinds:
                 continue
             for connection, _, raw in self._messages(topic):
                 message = self._reader.deserialize(raw, connection.msgtype)
-                for names, pose in to_transforms(message).items():
-                    before = found.setdefault(names, pose)
-                    if topic == "/tf" and not torch.allclose(before, pose, atol=1e-6):
-                        changing.add(names)
-                    found[names] = pose
-        return {names: pose for names, pose in found.items() if names not in changing}
+                for names, (time, pose) in to_transforms(message).items():
+                    self.transforms.add(names, pose, time if topic == "/tf" else None)
+
+    def _find_pose(self, start: str, end: str, time: int) -> Tensor:
+        """From the frame of points to that of their image."""
+        if self.extrinsics is not None:
+            return self.extrinsics
+        changing, known = self.transforms.changing, self.transforms.at(time)
+        if changing and self.transforms.moving:
+            return find_transform(known, start, end, f"transform at {seconds(time)} s")
+        try:
+            return find_transform(known, start, end)
+        except ValueError as error:
+            also = "--tf, since the bag has transforms that change, or " if changing else ""
+            raise MissingOption(f"{error}; pass {also}--extrinsics") from error
 
     def _index(self, kinds: dict[str, str], tolerance: float) -> None:
         """Find all frames."""
@@ -307,31 +317,6 @@ class Bag:
         is2 = self._reader.is2
         found = {_stamp(raw, is2, logged): logged for _, logged, raw in self._messages(topic)}
         return [_Stamped(stamp, found[stamp]) for stamp in sorted(found)]
-
-
-def find_transform(
-    transforms: dict[tuple[str, str], Float[Tensor, "4 4"]], start: str, end: str
-) -> Float[Tensor, "4 4"]:
-    """The transform that takes points of frame `start` to frame `end`."""
-    steps: dict[str, dict[str, Tensor]] = {}
-    for (parent, child), pose in transforms.items():
-        steps.setdefault(child, {})[parent] = pose
-        steps.setdefault(parent, {})[child] = torch.linalg.inv(pose)
-    reached = {start: torch.eye(4, dtype=torch.float64)}
-    waiting = deque([start])
-    while waiting and end not in reached:
-        here = waiting.popleft()
-        for there, pose in steps.get(here, {}).items():
-            if there not in reached:
-                reached[there] = pose @ reached[here]
-                waiting.append(there)
-    if end not in reached:
-        known = ", ".join(sorted(steps)[:LISTED]) or "none"
-        raise MissingOption(
-            f"no static transform leads from the points' frame {start!r} to the image's {end!r} "
-            f"(frames with transforms: {known}); pass --extrinsics"
-        )
-    return reached[end]
 
 
 class BagWriter:

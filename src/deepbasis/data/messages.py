@@ -113,13 +113,15 @@ def to_lens(message: Any, *, rectified: bool) -> Lens:
     return Lens(matrix, str(message.distortion_model), tuple(d.tolist()))
 
 
-def to_transforms(message: Any) -> dict[tuple[str, str], Float[Tensor, "4 4"]]:
-    """Transforms of a TFMessage by (parent, child): they take points of the child to the parent."""
+def to_transforms(message: Any) -> dict[tuple[str, str], tuple[int, Float[Tensor, "4 4"]]]:
+    """Times and transforms of a TFMessage by (parent, child): they take points of the child to the
+    parent.
+    """
     found = {}
     for one in message.transforms:
         t, q = one.transform.translation, one.transform.rotation
         names = one.header.frame_id.lstrip("/"), one.child_frame_id.lstrip("/")
-        found[names] = pose_of([t.x, t.y, t.z], [q.x, q.y, q.z, q.w])
+        found[names] = stamp_of(one), pose_of([t.x, t.y, t.z], [q.x, q.y, q.z, q.w])
     return found
 
 

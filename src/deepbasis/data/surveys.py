@@ -7,7 +7,7 @@ Scans of an .e57 file are joined in the frame of the file, to which the pose of 
 import os
 import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from deepbasis.latent import LARGEST_DEPTH
 from deepbasis.shapes import Float
 
 SURVEYS = (".las", ".laz", ".e57")
+# Bit of the point format that says that points are compressed, and the record that says how.
+COMPRESSED, LASZIP = 0x80, (b"laszip encoded", 22204)
 
 
 def read_survey(path: Path) -> Float[np.ndarray, "n 3"]:
@@ -54,7 +56,13 @@ def _read_e57(pye57: Any, path: Path) -> Float[np.ndarray, "n 3"]:
 
 def _read_las(laspy: Any, path: Path) -> Float[np.ndarray, "n 3"]:
     _check_las(path)
-    cloud = laspy.read(path)
+    try:
+        # On one thread: on several, lazrs allocates as much as the header says of a chunk.
+        cloud = laspy.read(path, laz_backend=laspy.LazBackend.Lazrs)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # lazrs gave up; it is not an Exception
+            raise
+        raise ValueError(f"it is damaged ({error}); copy it again") from error
     return np.stack([np.asarray(axis, np.float64) for axis in (cloud.x, cloud.y, cloud.z)], 1)
 
 
@@ -74,16 +82,32 @@ def _check_las(path: Path) -> None:
             f"it claims {points} points and {records} records from byte {start}, more than its "
             f"{size} bytes hold"
         )
-    if header[104] & 0x80:  # compressed: the points begin with where the table of chunks is
+    if header[104] & COMPRESSED:
         with path.open("rb") as file:
-            file.seek(start)
-            (table,) = struct.unpack("<q", file.read(8))
-            if table == -1:  # of a file that was streamed, at its end
-                file.seek(-8, os.SEEK_END)
-                (table,) = struct.unpack("<q", file.read(8))
-            if not start <= table <= size - 8:
-                raise ValueError(f"its table of chunks is said to be at byte {table} of {size}")
-            file.seek(table)
-            _, chunks = struct.unpack("<II", file.read(8))
-            if chunks > size:
-                raise ValueError(f"it claims {chunks} chunks, more than its {size} bytes hold")
+            _check_chunks(file, start, size)
+            _check_items(file, *struct.unpack_from("<H4xI", header, 94))
+
+
+def _check_chunks(file: BinaryIO, start: int, size: int) -> None:
+    """The points of a .laz file begin with the place of the table of chunks."""
+    file.seek(start)
+    (table,) = struct.unpack("<q", file.read(8))
+    if table == -1:  # of a file that was streamed, at its end
+        file.seek(-8, os.SEEK_END)
+        (table,) = struct.unpack("<q", file.read(8))
+    if not start <= table <= size - 8:
+        raise ValueError(f"its table of chunks is said to be at byte {table} of {size}")
+    file.seek(table)
+    _, chunks = struct.unpack("<II", file.read(8))
+    if chunks > size:
+        raise ValueError(f"it claims {chunks} chunks, more than its {size} bytes hold")
+
+
+def _check_items(file: BinaryIO, start: int, records: int) -> None:
+    """A record tells what each point of a .laz file consists of; lazrs crashes if it is nothing."""
+    file.seek(start)
+    for _ in range(records):
+        user, number, length = struct.unpack("<2x16sHH32x", file.read(54))
+        content = file.read(length)
+        if (user.rstrip(b"\0"), number) == LASZIP and content[32:34] == b"\0\0":
+            raise ValueError("its record of LASzip says that points consist of nothing")

@@ -3,6 +3,7 @@
 
 import json
 import logging
+import tempfile
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from deepbasis.data.extras import need
 from deepbasis.model import Completer
 from deepbasis.nets.folding import fold
+from deepbasis.nets.foreign import ForeignBases
 from deepbasis.portable.fit_graph import FitGraph
 
 WHAT = "exporting a model"
@@ -37,7 +39,7 @@ class NetworkGraph(nn.Module):
 
 
 def export(model: Completer, network_path: Path, fit_path: Path, points: int) -> None:
-    """Write both graphs.
+    """Write both graphs; if one fails, neither is written.
 
     Args:
         model: to export.
@@ -47,6 +49,11 @@ def export(model: Completer, network_path: Path, fit_path: Path, points: int) ->
     """
     for module in ("onnx", "onnxscript"):
         need(module, "onnx", WHAT)
+    if isinstance(model.network.bases, ForeignBases):
+        raise ValueError(
+            "a third-party network cannot be exported; export a model whose network is ours, such "
+            "as indoor"
+        )
     learned = model.network.bases.head is not None
     network = NetworkGraph(fold(model.network.bases).to(memory_format=torch.contiguous_format))  # type: ignore[call-overload]
     graph = FitGraph(model.network.fit, points, embedding=learned)
@@ -57,13 +64,17 @@ def export(model: Completer, network_path: Path, fit_path: Path, points: int) ->
         f"bases{i}" for i in range(len(maps) - 2 * learned)
     ]
     about = {"deepbasis": json.dumps({"points": points, "training": model.card.training})}
-    _write(network, (image,), network_path, ["image"], names, (_any_size(),), about)
     measured = torch.zeros(points, 4)
     measured[:3] = torch.tensor([[10.0, 20, 2, 0], [50, 40, 3, 0], [90, 60, 2.5, 0]])
     inputs = (measured, *(() if learned else (image,)), *maps)
     given = ["points", *([] if learned else ["image"]), *names]
     shapes = (None, _any_size(), tuple(_any_size() for _ in inputs[2:]))
-    _write(graph.eval(), inputs, fit_path, given, list(OUTPUTS), shapes, about)
+    with tempfile.TemporaryDirectory(dir=network_path.parent, prefix=".export-") as folder:
+        parts = [Path(folder) / path.name for path in (network_path, fit_path)]
+        _write(network, (image,), parts[0], ["image"], names, (_any_size(),), about)
+        _write(graph.eval(), inputs, parts[1], given, list(OUTPUTS), shapes, about)
+        for part, path in zip(parts, (network_path, fit_path), strict=True):
+            part.replace(path)
 
 
 def _any_size() -> dict[int, Any]:

@@ -65,6 +65,9 @@ class Complete:
     image (default: the only cloud)."""
     info: str | None = None
     """Topic of the camera info of a bag (default: camera_info beside the image)."""
+    tf: bool = False
+    """Also use transforms of a bag that change, such as those of a pan-tilt unit, interpolated at
+    the time of the points. Transforms that never change are always used."""
     tolerance: float = 0.02
     """Maximum time in seconds between an image of a recording and its points; images without points
     within this time are left out."""

@@ -31,7 +31,9 @@ from deepbasis.shapes import Float, UInt8
 
 TABLES = (".csv", ".txt")
 # Options that choose what to read from a bag.
-TOPICS = ("image", "points", "info")
+TOPICS = ("image", "points", "info", "tf")
+# Names of the frames of a video.
+NUMBERED = re.compile(r"(.+)-[0-9]{6}")
 # Folders that a message names.
 LISTED = 3
 # Of these the file does not tell the unit.
@@ -142,7 +144,7 @@ def is_recording(path: Path) -> bool:
 def _refuse(settings: Complete, options: Sequence[str], why: str) -> None:
     """Refuse options that would be ignored."""
     for option in options:
-        if getattr(settings, option) is not None:
+        if getattr(settings, option) not in (None, False):
             raise ValueError(f"--{option.replace('_', '-')} {why}")
 
 
@@ -189,6 +191,8 @@ def open_recording(path: Path, settings: Complete) -> Recording:
     if not is_bag(path):
         _refuse(settings, TOPICS, f"is for bags only; {path} is not a bag")
         _refuse(settings, ("extrinsics",), f"is not used with {path}: leave it out")
+    if settings.tf and pose is not None:
+        raise ValueError("--extrinsics replaces the transforms of the bag: leave out --tf")
     if is_tum(path):
         return TumFolder(path, camera, settings.depth_scale, settings.tolerance)
     if not is_bag(path):
@@ -197,6 +201,7 @@ def open_recording(path: Path, settings: Complete) -> Recording:
     return Bag(
         path, Topics(settings.image, settings.points, settings.info), camera=camera,
         extrinsics=pose, depth_scale=settings.depth_scale, tolerance=settings.tolerance,
+        tf=settings.tf,
     )  # fmt: skip
 
 
@@ -376,12 +381,22 @@ def _partners(
             )
         return {names[0]: path}
     found = list_by_stem(path, suffixes)
+    if not found.keys() & set(names) and (video := _one_video(names)):
+        # Phones name the depth images of a video by the numbers of its frames only.
+        found = {f"{video}-{stem}": file for stem, file in found.items()} | found
     if not found.keys() & set(names):
         raise ValueError(
             f"{option} {path} holds {len(found)} files, but none is named like an image: "
             f"{next(iter(found))!r} is not {names[0]!r}"
         )
     return {name: found[name] for name in names if name in found}
+
+
+def _one_video(names: Sequence[str]) -> str | None:
+    """What all names begin with, if they end in a number each as those of one video do."""
+    parts = {NUMBERED.fullmatch(name) for name in names}
+    stems = {None if part is None else part[1] for part in parts}
+    return stems.pop() if len(stems) == 1 else None
 
 
 def _cameras(path: Path | None, names: Sequence[str]) -> dict[str, Path]:

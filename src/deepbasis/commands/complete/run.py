@@ -97,8 +97,8 @@ def run(settings: Complete) -> None:
     done = [one for one in planned if summaries[one.frame.name] is not None]
     for warning, frames_of_it in warned.items():
         if frames_of_it > 1:
-            also = f"the same for {frames_of_it - 1} more frames: {warning}"
-            print(f"warning: {also}", file=sys.stderr)
+            more = "1 more frame" if frames_of_it == 2 else f"{frames_of_it - 1} more frames"
+            print(f"warning: the same for {more}: {warning}", file=sys.stderr)
     report_checks(done, summaries, settings)
     if left and len(failed) < len(planned):
         settings.say(f"depth, std and summaries are in {settings.out}")
