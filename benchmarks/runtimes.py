@@ -4,7 +4,7 @@
     deepbasis export indoor --out indoor.onnx
     python benchmarks/runtimes.py indoor indoor.onnx
 
-The image is a rendered room of 240 x 320 pixels, with points between the pixels.
+The image is a rendered room of 120 x 160 pixels, with points between the pixels.
 """
 
 import sys
