@@ -442,7 +442,7 @@ def test_models_are_found_by_name_by_file_and_by_folder(monkeypatch, tmp_path):
     make_model().save(tmp_path / "model.safetensors")
     for name in ("indoor", tmp_path / "indoor.safetensors", tmp_path):
         assert load(name).architecture == Architecture()
-    with pytest.raises(ValueError, match=r"no model 'indor'; .* mean 'indoor'\? The pretrained"):
+    with pytest.raises(ValueError, match=r"no model 'indor'; .* mean 'indoor'\? Pass one of"):
         load("indor")
 
 

@@ -41,15 +41,15 @@ class Pretrained(NamedTuple):
 
 
 PRETRAINED = (
-    Pretrained("indoor", "rooms, 0.5 to 10 m", "NYU Depth V2", "0.062 m on NYU", "research only"),
+    Pretrained("indoor", "rooms, 0.5 to 10 m", "NYU Depth V2", "0.061 m on NYU", "research only"),
     Pretrained(
         "outdoor",
         "streets, 2 to 80 m",
         "KITTI and rendered roads",
-        "0.887 m on KITTI",
+        "0.881 m on KITTI",
         "non-commercial",
     ),
-    Pretrained("open", "rooms", "rendered scenes", "0.081 m on NYU", "Apache-2.0"),
+    Pretrained("open", "rooms", "rendered scenes", "0.080 m on NYU", "Apache-2.0"),
 )
 
 
