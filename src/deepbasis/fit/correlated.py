@@ -195,7 +195,7 @@ def predict(
 ) -> tuple[Float[Tensor, "b p"], Float[Tensor, "b p"], Float[Tensor, "b p"]]:
     """Latent mean, model variance and ratio d of every pixel; the noise variance is d / beta.
 
-    Differentiable in `phi`, `z`, the posterior and the bases. Memory is bounded by the blocks.
+    Differentiable in `phi`, `z`, the posterior and the bases. Bases are built in blocks of rows.
 
     Args:
         fields: the points of each image.

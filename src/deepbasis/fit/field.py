@@ -2,8 +2,9 @@
 """The points of one image, prepared for the prediction of every pixel.
 
 Square blocks of pixels share their neighbours, so that these are searched, and their covariance is
-factored, once for a block. Neighbours change from block to block: blocks overlap by a ring of
-pixels, in which their predictions are blended, so that no borders are seen.
+factored, once for a block. Neighbours change from block to block: at shared corners, blocks are
+brought to the mean of their predictions, and they overlap by a ring of pixels, in which their
+predictions are blended, so that no borders are seen.
 """
 
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ NEIGHBOURS = 12
 IMAGE_DISTANCE = 6.0
 # Conditional variance, relative to 1 / beta, above which a mismatch of blocks is removed entirely.
 FREE = 0.3
+# Blocks whose neighbours are searched at a time.
+BLOCKS = 8192
 # Coordinate of missing neighbours, in image widths: so far away that they correlate with nothing.
 NOWHERE = 1e6
 
@@ -126,16 +129,19 @@ class Field:
         """Neighbours of all blocks, in reading order."""
         row, column = (torch.arange(count) * self.side for count in (self.down, self.across))
         centre = torch.cartesian_prod(row, column).double() + (self.side - 1) / 2
-        features = None
+        points, middle = self.places[self.index], None
         if self.amplitude is not None:  # a learned kernel; colours tell surfaces apart less well
-            stretch = self.places.new_ones(self.places.shape[1])
+            stretch = points.new_ones(points.shape[1])
             stretch[:2] = IMAGE_DISTANCE
-            middle = self.places_of(self.pixels_of(0, self.down)).mean(1)
-            features = (self.places[self.index] * stretch, middle * stretch)
+            points = points * stretch
+            middle = self.places_of(self.pixels_of(0, self.down)).mean(1) * stretch
         within = self.side / 2 + self.ring
         k = min(self.k, max(len(self.index) - self.k, 1))  # none is missing, if there is any
-        found = self.around.of(centre, k, within, torch.inf, features)
-        return self.index[found.to(self.index.device)].int()
+        found = []
+        for some in torch.split(torch.arange(len(centre)), BLOCKS):
+            features = None if middle is None else (points, middle[some.to(middle.device)])
+            found.append(self.around.of(centre[some], k, within, torch.inf, features))
+        return self.index[torch.cat(found).to(self.index.device)].int()
 
     def pixels_of(self, start: int, stop: int, ring: int = 0) -> Int[Tensor, "q p"]:
         """The pixels of some rows of blocks, block by block, each with a ring of pixels around it,
