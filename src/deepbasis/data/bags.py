@@ -303,7 +303,8 @@ class Bag:
             kept = dict.fromkeys(range(len(images)))
         self._frames = {seconds(images[i].stamp): (images[i], at) for i, at in kept.items()}
         self.names = list(self._frames)
-        self.about = f"{self.path}: {len(self.names)} images of {self.image}"
+        several = "s" if len(self.names) > 1 else ""
+        self.about = f"{self.path}: {len(self.names)} image{several} of {self.image}"
         if points:
             off = max(abs(images[i].stamp - points[j].stamp) for i, j in pairs.items())
             self.about += f", each with {self.points} at most {off / NANOSECONDS:.3g} s away"

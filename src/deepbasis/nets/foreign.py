@@ -7,6 +7,7 @@ scale, with smaller corrections. `deepbasis adapt` learns prior, kernel and cali
 """
 
 import json
+import logging
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -159,6 +160,8 @@ class HubNetwork(nn.Module):
         transformers = need("transformers", "hub", "loading a model of transformers")
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
+        # Else it would print a line for each new try at a hub that it cannot reach.
+        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
         folder = Path(name)
         if not folder.is_dir() and (folder.is_absolute() or name.count("/") != 1):
             raise FileNotFoundError(f"there is no folder {name} of a model; check its name")
