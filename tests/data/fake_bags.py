@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 from rosbags.rosbag1 import Writer as Writer1
-from rosbags.rosbag2 import StoragePlugin
+from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin
 from rosbags.rosbag2 import Writer as Writer2
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
@@ -18,9 +18,12 @@ START = 1_700_000_000_123_456_789
 
 
 class FakeBag:
-    """Writes messages to a bag of any kind: `.bag`, a folder with MCAP or, by `db3`, SQLite."""
+    """Writes messages to a bag of any kind: `.bag`, a folder with MCAP or, by `db3`, SQLite.
 
-    def __init__(self, path: Path, *, db3: bool = False) -> None:
+    With `packed`, its chunks are compressed: by lz4 in ROS 1, by zstd in MCAP.
+    """
+
+    def __init__(self, path: Path, *, db3: bool = False, packed: bool = False) -> None:
         self.ros1 = path.suffix == ".bag"
         if self.ros1:
             self.store = get_typestore(Stores.ROS1_NOETIC)
@@ -31,6 +34,10 @@ class FakeBag:
             self.store = get_typestore(Stores.ROS2_HUMBLE)
             kind = StoragePlugin.SQLITE3 if db3 else StoragePlugin.MCAP
             self.writer = Writer2(path, version=9, storage_plugin=kind)
+        if packed and self.ros1:
+            self.writer.set_compression(Writer1.CompressionFormat.LZ4)
+        elif packed:
+            self.writer.set_compression(CompressionMode.STORAGE, CompressionFormat.ZSTD)
         self.writer.open()
         self.connections: dict[str, Any] = {}
 

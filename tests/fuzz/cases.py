@@ -530,8 +530,8 @@ def write_recordings(folder_path: Path) -> dict[str, Callable[[Path], object]]:
     image = draw.integers(256, size=(12, 16, 3), dtype=np.uint8)
     xyz = draw.uniform([-1, -1, 3], [1, 1, 4], (30, 3))
     camera = np.array([[20.0, 0, 7.5], [0, 20, 5.5], [0, 0, 1]])
-    for name in ("drive.bag", "drive-mcap", "drive-db3"):
-        bag = FakeBag(folder_path / name, db3=name == "drive-db3")
+    for name in ("drive.bag", "packed.bag", "drive-mcap", "packed-mcap", "drive-db3"):
+        bag = FakeBag(folder_path / name, db3=name == "drive-db3", packed=name.startswith("packed"))
         bag.info("/c/camera_info", START, camera, (12, 16), (0.1, 0, 0, 0, 0))
         bag.transform(START, np.eye(4), "lidar", "camera")
         bag.image("/c/image", START, image, "rgb8")
@@ -539,7 +539,8 @@ def write_recordings(folder_path: Path) -> dict[str, Callable[[Path], object]]:
         bag.image("/c/depth", START, np.full((12, 16), 2000, np.uint16), "16UC1")
         bag.cloud("/points", START, xyz)
         bag.close()
-    (folder_path / "drive-mcap" / "drive-mcap.mcap").rename(folder_path / "drive.mcap")
+    for name in ("drive", "packed"):
+        (folder_path / f"{name}-mcap" / f"{name}-mcap.mcap").rename(folder_path / f"{name}.mcap")
     next((folder_path / "drive-db3").glob("*.db3")).rename(folder_path / "drive.db3")
     wall = draw.uniform(2.9, 3.1, (20, 3))
     parts = {
@@ -623,7 +624,9 @@ def write_recordings(folder_path: Path) -> dict[str, Callable[[Path], object]]:
 
     kinds = {
         "drive.bag": read_bag(bags.Topics("/c/image", "/points")),
+        "packed.bag": read_bag(bags.Topics("/c/image", "/points")),
         "drive.mcap": read_bag(bags.Topics("/c/compressed", "/c/depth", "/c/camera_info")),
+        "packed.mcap": read_bag(bags.Topics("/c/image", "/points")),
         "drive.db3": read_bag(bags.Topics("/c/image", "/points")),
         "transforms.json": read_transforms,
         "rgb.txt": read_tum,
