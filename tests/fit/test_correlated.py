@@ -571,6 +571,19 @@ def test_never_nan_and_a_measured_pixel_is_known(case):
         assert (ratio[pixel] <= bound + 1e4 * eps)[used].all()
 
 
+def test_blending_leaves_no_more_variance_than_the_own_measurement_of_a_pixel(generator):
+    """Even a weak measurement, of which blocks with other neighbours know nothing."""
+    size = (24, 48)
+    p = problem(20, generator, size=size)
+    p = p._replace(weight=10 ** (2 * torch.rand(20, generator=generator).double() - 2))
+    kernel = replace(KERNEL, length=0.05, nugget=0.5)
+    field = correlated.Field.of(kernel, p.x, size, p.guide, p.weight, k=8)
+    assert field.ring
+    ratio = run(p, kernel, 8, size)[-1]
+    noise = kernel.noise(p.weight)
+    assert (ratio[p.row * size[1] + p.column] <= kernel.nugget + noise / (1 + noise) + 1e-5).all()
+
+
 @pytest.mark.slow
 @given(cases())
 def test_fits_of_any_points_are_finite(case):

@@ -191,7 +191,22 @@ class Field:
         sums = F.fold(whole.mT, sizes, len(self.ramp), stride=self.side)[:, 0]
         rows, columns = (slice(self.ring, self.ring + size) for size in self.size)
         sums = sums[:, rows, columns].flatten(1)
-        return (sums[:2] / sums[2]).clamp(min=sums.new_tensor([[-torch.inf], [0.0]]))
+        correction, left = sums[:2] / sums[2]
+        if self.ring:
+            left = torch.minimum(left.clamp(min=0), self.most)
+        return torch.stack([correction, left])
+
+    @cached_property
+    def most(self) -> Float[Tensor, "_"]:
+        """Conditional variance of each pixel, given nothing but a point that lies in it."""
+        used, points = self.index[: -self.k], torch.from_numpy(self.around.points)
+        row, column = points.round().long().to(used.device).unbind(-1)
+        height, width = self.size
+        pixel = row.clamp(0, height - 1) * width + column.clamp(0, width - 1)
+        apart = torch.linalg.vector_norm(self.places[used] - self.pixel_places[pixel], dim=-1)
+        alone = 1 - self.kernel.at_distance(apart).square() / (1 + self.noise[used])
+        most = self.places.new_ones(height * width)
+        return most.scatter_reduce(0, pixel, alone.to(most), "amin")
 
     def _mismatch(self, maps: Float[Tensor, "c q p"]) -> Float[Tensor, "c q p"]:
         """What blocks lack of the mean of the blocks that share a corner, linear between corners.

@@ -437,7 +437,8 @@ class FitGraph(nn.Module):
         correction = torch.maximum(correction, low.clamp(max=0.0))
         correction = torch.minimum(correction, high.clamp(min=0.0))
         correction = blocks.blend(correction, left)
-        left, b = blocks.blend(left, left).clamp(min=0.0), blocks.own(b)
+        left = torch.minimum(blocks.blend(left, left).clamp(min=0.0), self.most(seen, places))
+        b = blocks.own(b)
         if amplitude is not None:
             s = amplitude.double()
             correction, left = s * correction, s.square() * left
@@ -448,6 +449,18 @@ class FitGraph(nn.Module):
         mean = blocks.join(bases @ weights.mean) + correction
         noise_var = (left + float(self.kernel.nugget)) / weights.beta
         return mean, blocks.join(model_var), noise_var
+
+    def most(self, seen: Measured, places: Float[Tensor, "c h w"]) -> Float[Tensor, "h w"]:
+        """`Field.most`."""
+        height, width = places.shape[1:]
+        row, column = (seen.position * width).round().long().unbind(-1)
+        pixel = row.clamp(0, height - 1) * width + column.clamp(0, width - 1)
+        own = self.kernel.scale(places.flatten(1).mT[pixel]).double()
+        apart = (seen.place - own).square().sum(-1).sqrt()
+        alone = 1 - self.kernel.at_distance(apart).square() / (1 + seen.noise)
+        alone = torch.where(seen.used, alone, 1.0)
+        most = torch.ones(height * width, dtype=torch.float64)
+        return most.scatter_reduce(0, pixel, alone.double(), "amin").view(height, width)
 
     def calibrated(
         self, mean: Tensor, model_var: Tensor, noise_var: Tensor, worth: Tensor
