@@ -9,6 +9,7 @@ from torch.distributions import StudentT
 import deepbasis
 from deepbasis import BasisFit, fit
 from deepbasis.calibrate import learn
+from deepbasis.calibrate.measure import predict
 from deepbasis.data.sources import Source
 from deepbasis.data.with_points import WithPoints
 from deepbasis.layer import CalibrationRow
@@ -92,6 +93,29 @@ def test_points_of_the_own_sensor_are_calibrated_beside_others():
     (left,) = learn.own_points(learn.Draw(fabric, ["300"]), network, wild, "correlated")
     assert (left.points < own.points).all()
     assert left.rows[:, 0].abs().mean() < 1.3 * own.rows[:, 0].abs().mean()
+
+
+def test_sensors_are_calibrated_with_as_many_random_points():
+    """Their pixels follow those of the random points, and all others are as without them."""
+    fabric = Fabric(accelerator="cpu", devices=1)
+    frames = Source("rooms", count=2, size=(64, 96)).open("test")
+    network = deepbasis.load("indoor").network
+
+    def sample(*patterns):
+        return learn.sample_pixels(learn.Draw(fabric, patterns), network, frames, "correlated")
+
+    found = sample("63", "20", "1%")
+    for group, alone in zip(found, [("63", "tof8x8"), ("20",), ("1%", "features500")], strict=True):
+        parts = [
+            (one.rows, one.points)
+            for points in alone
+            for (one,) in predict(fabric, network, frames, [points], errors="correlated")
+        ]
+        assert group.points.tolist() == [float(points) for _, points in parts]
+        rows = torch.cat([learn.some(rows, learn.PIXELS) for rows, _ in parts])
+        assert torch.equal(group.rows, rows)
+    model = BasisFit(3).eval().error_model("correlated")
+    assert learn.calibrate(model, found)["frames"] == 2
 
 
 def test_more_groups_take_the_places_of_the_first(generator):

@@ -31,6 +31,9 @@ from deepbasis.shapes import Float
 
 # Points that calibration draws: many, where the noise matters, and few, where the model does.
 MIXED_POINTS = ("5%", "1%", "200", "63", "20", "6", "0")
+# Sensors that do not measure at random places, where errors are larger than variances say: their
+# pixels are calibrated together with those of about as many random points.
+SENSORS = {"1%": "features500", "63": "tof8x8"}
 # Pixels of each prediction that calibration looks at.
 PIXELS = 1000
 # Frames that the kernel is learned from, and at how many of the patterns: those with the most
@@ -114,15 +117,19 @@ def gather_sample(fabric: Fabric, sample: fit.WeightSample) -> fit.WeightSample:
 
 @torch.no_grad()
 def sample_pixels(draw: Draw, network: Predicts, frames: Frames, errors: Errors) -> list[Sampled]:
-    """Some pixels of all frames, at each of the patterns."""
+    """Some pixels of all frames, at each of the patterns; see `SENSORS`."""
     device = draw.fabric.device
+    with_sensor = [place for place, points in enumerate(draw.patterns) if points in SENSORS]
+    patterns = [*draw.patterns, *(SENSORS[draw.patterns[place]] for place in with_sensor)]
     none = Sampled(torch.zeros(0, 3, device=device), torch.zeros(0, device=device))
     found = predict(
-        draw.fabric, network, frames, draw.patterns, errors=errors, seed=draw.seed,
+        draw.fabric, network, frames, patterns, errors=errors, seed=draw.seed,
         unmeasured_only=draw.unmeasured_only,
     )  # fmt: skip
     parts = [[Sampled(some(one.rows, PIXELS), one.points) for one in frame] for frame in found]
-    groups = join([none] * len(draw.patterns), *parts)
+    groups = join([none] * len(patterns), *parts)
+    for place in reversed(with_sensor):
+        groups[place : place + 1] = join([groups[place]], [groups.pop()])
     return [Sampled(*(gather_rows(draw.fabric, part) for part in group)) for group in groups]
 
 
@@ -176,7 +183,7 @@ def calibrate(
     take the places of the first groups.
     """
     columns = [group.rows.unbind(1) for group in groups if len(group.rows)]
-    frames = max(len(group.points) for group in groups)
+    frames = min(len(group.points) for group in groups)
     factors = fit.match_nees([(error, noise, var) for error, noise, var in columns], frames)
     model.calibration.set_factors(*factors)
     rows = sorted(
