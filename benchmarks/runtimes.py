@@ -55,7 +55,6 @@ def main() -> None:
     )
     wanted = {x.name: x.shape for x in fit.get_inputs()}
     model, room = load(sys.argv[1]), halve(packaged("rooms")[2])
-    model.network.familiarity.forget()  # the graphs treat all images as familiar
     image = (room.image if room.image.dtype == torch.uint8 else (255 * room.image).byte()).numpy()
     depth = room.depth[0].numpy()
     scene = model.prepare(image.transpose(1, 2, 0))

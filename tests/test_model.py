@@ -107,7 +107,7 @@ def assert_same(one, other, frame):
 def test_saved_and_loaded_it_predicts_the_same_bits(frame, tmp_path):
     model = calibrated_model()
     model.card = Card({"seed": 3}, {"train": "abc"}, {"losses": [1.0]})
-    model.save(tmp_path / "model.safetensors")
+    model.save(str(tmp_path / "model.safetensors"))
     again = deepbasis.load(tmp_path / "model.safetensors")
     assert again.card == model.card
     assert again.architecture == model.architecture

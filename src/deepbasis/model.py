@@ -380,7 +380,7 @@ class Completer(nn.Module):
                 )
             yield stream.add(self.prepare(image, intrinsics), *rest)
 
-    def save(self, path: Path, dtype: torch.dtype = torch.float32) -> None:
+    def save(self, path: str | Path, dtype: torch.dtype = torch.float32) -> None:
         """Write the model to one safetensors file, with everything that loading it needs.
 
         Args:
@@ -389,7 +389,7 @@ class Completer(nn.Module):
         """
         own = {k: v for k, v in asdict(self.architecture).items() if v or k != "prediction"}
         header = {"format": FORMAT, "architecture": own, **asdict(self.card)}
-        save_tensors(path, _narrow(self.state_dict(), dtype), header)
+        save_tensors(Path(path), _narrow(self.state_dict(), dtype), header)
 
     @classmethod
     def of(cls, network: Callable[..., Any], prediction: Kind, *, name: str = OWN) -> "Completer":
@@ -522,7 +522,10 @@ def find_bases(
     if not (name.startswith(HUB) or name == OWN):
         return None
     if network is None and name == OWN:
-        raise ValueError(f"{path} was made with a network of your own; pass it as `network`")
+        raise ValueError(
+            f"{path} was made with a network of your own, which only Python "
+            "can pass: deepbasis.load(path, network=network)"
+        )
     kind: Any = architecture.prediction
     own = HubNetwork(name.removeprefix(HUB)) if network is None else network
     return ForeignBases(own, kind)

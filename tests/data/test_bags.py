@@ -439,8 +439,8 @@ def test_refusals_are_one_sentence(tmp_path):
         (Topics(), "pass --image with one of the topics /cam/image_raw, /other/image"),
         (Topics(IMAGE), "pass --points with one of the topics /velodyne_points, /other/points"),
         (Topics("/cam/image", POINTS), "--image /cam/image is not one of the topics"),
-        (Topics(IMAGE, POINTS, IMAGE), "it is sensor_msgs/msg/Image"),
-        (Topics(IMAGE, "/tf_static"), "--points /tf_static is not one of the topics"),
+        (Topics(IMAGE, POINTS, IMAGE), "is of type sensor_msgs/msg/Image; pass /cam/camera_info"),
+        (Topics(IMAGE, "/tf_static"), "--points /tf_static is of type tf2_msgs/msg/TFMessage"),
     ):
         with pytest.raises(ValueError, match=said.replace("(", r"\(")):
             Bag(path, topics)
@@ -528,8 +528,24 @@ def test_a_file_that_is_no_bag(name, tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit, match="2"):
         main()
     said = capsys.readouterr().err
-    assert "cannot be read as a bag" in said
+    if name == "folder":
+        assert "cannot be read as a bag" in said
+    else:
+        assert f"{path}: it does not begin like a {path.suffix} file; check what it is" in said
     assert "Traceback" not in said
+
+
+def test_a_bag_with_the_suffix_of_another(tmp_path):
+    path = write_drive(tmp_path / "a.bag")
+    path.rename(tmp_path / "a.mcap")
+    with pytest.raises(ValueError, match=r"a.mcap: .* it is a .bag file: rename it"):
+        Bag(tmp_path / "a.mcap")
+
+
+def test_a_scale_is_for_depth_images_only(tmp_path):
+    path = write_drive(tmp_path / "a.bag")
+    with pytest.raises(ValueError, match="--depth-scale is for depth images only"):
+        Bag(path, Topics(IMAGE, POINTS), depth_scale=1000)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ known, written as each program writes them.
 """
 
 import json
+import math
 import struct
 import sys
 
@@ -22,7 +23,9 @@ from deepbasis.data.clouds import read_cloud, write_ply
 from deepbasis.data.colmap import ColmapFrames, is_colmap, read_model
 from deepbasis.data.confidence import RELATIVE_SIGMA, read_confidence, to_points
 from deepbasis.data.formats import write_depth_png, write_image, write_npy
+from deepbasis.data.limits import MissingOption
 from deepbasis.data.nerfstudio import NerfFrames
+from deepbasis.data.sample import make_intrinsics
 from deepbasis.data.slam import MapFrames, TumFolder
 from models import make_model
 
@@ -263,6 +266,31 @@ def test_transforms_of_nerfstudio(wall, tmp_path, depth):
     assert (found.image == wall.images[1]).all()
 
 
+def test_the_camera_of_nerfstudio_may_be_an_angle_or_be_passed(wall, tmp_path):
+    content = write_transforms(tmp_path, wall, depth=True)
+    del content["fl_x"], content["fl_y"]
+    (tmp_path / "transforms.json").write_text(json.dumps(content))
+    with pytest.raises(MissingOption, match=r"has no camera .* pass --intrinsics"):
+        NerfFrames(tmp_path)
+    camera = make_intrinsics(FX, FX, CX, CY)
+    passed = NerfFrames(tmp_path, camera=camera)
+    content["camera_angle_x"] = 2 * math.atan(SIZE[1] / 2 / FX)
+    (tmp_path / "transforms.json").write_text(json.dumps(content))
+    angle = NerfFrames(tmp_path)
+    for frames in (passed, angle):
+        found = frames.read("frame_00001").camera
+        torch.testing.assert_close(found, camera, check_dtype=False)
+
+
+def test_a_model_of_colmap_without_most_of_its_points(wall, tmp_path):
+    write_colmap(tmp_path / "sparse", wall, binary=False)
+    path = tmp_path / "sparse" / "points3D.txt"
+    path.write_text("\n".join(path.read_text().splitlines()[:3]))
+    model = read_model(tmp_path / "sparse")
+    with pytest.raises(ValueError, match="are not in the model; it is not complete"):
+        model.rows(next(iter(model.views)), SIZE, 1.0)
+
+
 def test_a_cloud_of_nerfstudio_may_be_far_from_its_origin(wall, tmp_path):
     content = write_transforms(tmp_path, wall, depth=False)
     write_ply(tmp_path / "sparse_pc.ply", wall.world[1] + FAR)
@@ -329,9 +357,11 @@ def test_las_clouds(tmp_path, suffix, monkeypatch):
     path = tmp_path / f"cloud{suffix}"
     cloud.write(str(path))
     assert read_cloud(path) == pytest.approx(xyz, abs=0.001)
-    path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(ValueError, match="cannot be read as a LAS point cloud"):
-        read_cloud(path)
+    whole = path.read_bytes()
+    for content, said in ((whole[:200], ""), (whole[:-40], ""), (b"\xff\xd8" * 200, "LASF")):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=f"cannot be read as a LAS point cloud: .*{said}"):
+            read_cloud(path)
     monkeypatch.setitem(sys.modules, "laspy", None)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "deepbasis\[las\]"'):
         read_cloud(path)
@@ -402,7 +432,20 @@ def complete(wall, tmp_path, monkeypatch, capsys):
         ("tum --poses a.txt --sequence --intrinsics camera.txt", "--poses is for images"),
         ("tum --image /camera", "--image is for bags only; tum is not a bag"),
         ("nerf --extrinsics pose.txt", "--extrinsics is not used with nerf: leave it out"),
-        ("nerf --intrinsics camera.txt", "--intrinsics cannot replace the camera of nerf"),
+        ("nerf --intrinsics camera.txt", "transforms.json has its own camera: leave out"),
+        ("tum --cloud", "--cloud needs the camera: pass --intrinsics"),
+        ("nerf --tolerance 0.1", "--tolerance is not used with nerf: leave it out"),
+        ("images --tolerance 0.1", "--tolerance is for recordings and poses: leave it out"),
+        ("images --confidence images", "--confidence is of the depth of --sparse"),
+        ("images --sparse a.bag", "a.bag is a bag: pass it in place of the images"),
+        ("other.json", "that of Nerfstudio is transforms.json"),
+        ("tum --out-bag a.mcap", "--out-bag a.mcap would be a folder of ROS 2: leave out .mcap"),
+        ("images --sparse models", "is a folder of models of COLMAP; pass models/0"),
+        ("images --sparse lacking", "but neither cameras.bin nor cameras.txt"),
+        (
+            "images/000.png --sparse images/000.png --intrinsics camera.txt --extrinsics pose.txt",
+            "images/000.png is not a point cloud: leave out --extrinsics",
+        ),
         ("images --points /velodyne", "--points is for bags only; images is not a bag"),
         ("images --sparse sparse --confidence a.png", "cannot be combined with --sparse sparse"),
     ],
@@ -414,6 +457,11 @@ def test_options_that_would_be_ignored_are_refused(wall, tmp_path, complete, cap
     wall.save_images(tmp_path / "images", ["000", "001"])
     (tmp_path / "camera.txt").write_text(f"{FX} {FY} {CX} {CY}")
     np.savetxt(tmp_path / "pose.txt", np.eye(4))
+    for name in ("a.bag", "other.json"):
+        (tmp_path / name).write_text("{}")
+    write_colmap(tmp_path / "models" / "0", wall, binary=False)
+    write_colmap(tmp_path / "lacking", wall, binary=False)
+    (tmp_path / "lacking" / "cameras.txt").unlink()
     with pytest.raises(SystemExit, match="2"):
         complete(words)
     assert said in capsys.readouterr().err

@@ -4,6 +4,7 @@
 import json
 import math
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -194,10 +195,13 @@ def test_metric_models_tell_it(tmp_path):
 def test_refusals(hub, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="what does the network predict"):
         deepbasis.load(lambda image: image)
-    with pytest.raises(ValueError, match=r"depth of \[1, 3, 112, 112\] for 1 images"):
+    with pytest.raises(ValueError, match=r"depth of \[1, 3, 112, 112\] for images"):
         deepbasis.load(lambda image: image, prediction="depth")
-    with pytest.raises(ValueError, match="depth of str for 1 images"):
+    with pytest.raises(ValueError, match="depth str for images"):
         deepbasis.load(lambda image: "deep", prediction="depth")
+    with pytest.raises(ValueError, match="to use a model of transformers, pass hf: and its name"):
+        output = SimpleNamespace(predicted_depth=torch.ones(1, 8, 8))
+        deepbasis.load(lambda image: output, prediction="depth")
     with pytest.raises(FileNotFoundError, match="no folder /nowhere of a model"):
         deepbasis.load("hf:/nowhere")
     (tmp_path / "config.json").write_text("{")

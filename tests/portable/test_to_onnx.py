@@ -50,23 +50,22 @@ def compare(found, out):
         assert np.abs(found[name] / bound - 1).max() < 1e-3
 
 
-def load(name):
-    """A model that takes all images for familiar, as the graphs do."""
-    model = deepbasis.load(name)
-    model.network.familiarity.forget()
-    return model
-
-
 @pytest.mark.parametrize("name", ["indoor", "open"])
 def test_the_graph_in_torch_is_the_fit(name):
-    """Both kinds of kernel; before any export."""
+    """Both kinds of kernel, before any export; rooms are unfamiliar to one of the two."""
     room = halve(packaged("rooms")[1])
-    model = load(name)
+    model = deepbasis.load(name)
+    if name == "open":
+        model.network.familiarity.forget()
     scene = model.prepare(room.image)
-    bases, embedding, amplitude, _ = scene.features
-    learned = embedding is not None
-    graph = FitGraph(model.network.fit, MOST, embedding=learned).eval()
-    maps = (embedding, amplitude, *bases) if learned else (scene.image, *bases)
+    network = to_onnx.NetworkGraph(model.network).eval()
+    graph = FitGraph(model.network.fit, MOST, embedding=scene.features.embedding is not None).eval()
+    with torch.no_grad():
+        maps = network(scene.image)
+    scale, _ = next(x for x in maps if x.dim() == 1)
+    assert (scale > 1) == (name == "indoor")
+    if scene.features.embedding is None:
+        maps = (scene.image, *maps)
     for count in (0, 1, 50, 400):
         rows = measure(room, count, seed=count)
         if count == 50:
@@ -99,7 +98,7 @@ def test_onnxruntime_gives_the_same_depth(exported, count):
     """By the example, which knows neither torch nor this library; at another size than traced."""
     example = runpy.run_path(str(EXAMPLE))["Model"](exported)
     room = halve(packaged("rooms")[2])
-    model = load("indoor")
+    model = deepbasis.load("indoor")
     rgb = room.image.permute(1, 2, 0).numpy()
     found = example.complete(example.prepare(rgb), measure(room, count))
     compare(found, model.complete(room.image, measure(room, count), robust=False))
@@ -112,7 +111,7 @@ def test_at_pixels_only_the_choice_of_equally_distant_neighbours_differs(exporte
     room = halve(packaged("rooms")[2])
     rows = measure(room, 500, between=False)
     found = example.complete(example.prepare(room.image.permute(1, 2, 0).numpy()), rows)
-    out = load("indoor").complete(room.image, rows, robust=False)
+    out = deepbasis.load("indoor").complete(room.image, rows, robust=False)
     assert np.median(np.abs(found["log_depth"] - np.log(out.depth))) < ACCURACY
     true, known = room.depth[0].numpy(), room.mask[0].numpy()
     errors = [np.abs(depth - true)[known].mean() for depth in (found["depth"], out.depth)]
@@ -159,7 +158,7 @@ def test_if_one_graph_fails_neither_is_written(tmp_path, monkeypatch):
 
     monkeypatch.setattr(to_onnx, "_write", write)
     with pytest.raises(OSError, match="the disk is full"):
-        to_onnx.export(load("open"), tmp_path / "a.onnx", tmp_path / "a-fit.onnx", 500)
+        to_onnx.export(deepbasis.load("open"), tmp_path / "a.onnx", tmp_path / "a-fit.onnx", 500)
     assert not list(tmp_path.iterdir())
 
 

@@ -46,6 +46,8 @@ PICTURES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
 CLOUDS = tuple(f"sensor_msgs/msg/{name}" for name in ("PointCloud2", "LaserScan", "Range"))
 FOR_POINTS = (*CLOUDS, *PICTURES)
 INFO = "sensor_msgs/msg/CameraInfo"
+# What each begins with.
+SIGNATURES = {".bag": b"#ROSBAG V", ".mcap": b"\x89MCAP", ".db3": b"SQLite format 3"}
 # Programs that mend a bag whose end is missing.
 MENDED = {".bag": "rosbag reindex", ".mcap": "mcap recover"}
 # Topics that a message lists.
@@ -79,7 +81,8 @@ def _reading(path: Path) -> Iterator[None]:
             kind = MissingOption if isinstance(error, MissingOption) else ValueError
             raise kind(f"{path}: {error}") from error
         except Exception as error:
-            mend = MENDED.get(path.suffix.lower())
+            kind = ".mcap" if any(path.glob("*.mcap")) else path.suffix.lower()
+            mend = MENDED.get(kind)
             if mend is None or not type(error).__module__.startswith("rosbags"):
                 raise
             reason = " ".join(str(error).split())
@@ -87,6 +90,18 @@ def _reading(path: Path) -> Iterator[None]:
                 f"it is damaged ({reason}); copy it again or, if recording was interrupted, repair "
                 f"it with `{mend}`"
             ) from error
+
+
+def _check_signature(path: Path) -> None:
+    """Refuse a file that is not what its name says."""
+    if path.is_dir():
+        return
+    with path.open("rb") as file:
+        begins = file.read(16)
+    kinds = {suffix: what for suffix, what in SIGNATURES.items() if begins.startswith(what)}
+    if path.suffix.lower() not in kinds:
+        known = f"it is a {next(iter(kinds))} file: rename it" if kinds else "check what it is"
+        raise ValueError(f"it does not begin like a {path.suffix.lower()} file; {known}")
 
 
 def is_bag(path: Path) -> bool:
@@ -142,9 +157,12 @@ class Bag:
         need("rosbags.highlevel", "ros", "reading bags")
         asked = topics or Topics()
         with _reading(path):
+            _check_signature(path)
             kinds = {c.topic: c.msgtype for c in self._reader.connections}
             self.image = _choose(asked.image, kinds, PICTURES, "--image")
             self.points = self._choose_points(asked.points, kinds)
+            if depth_scale is not None and kinds.get(self.points or "") not in PICTURES:
+                raise ValueError("--depth-scale is for depth images only: leave it out")
             self._calibrated = (0, 0)
             self.lens = self._find_lens(asked.info, kinds) if camera is None else Lens(camera)
             self.transforms = Transforms(moving=tf, tolerance=tolerance)
@@ -434,8 +452,9 @@ def _choose(asked: str | None, kinds: dict[str, str], wanted: tuple[str, ...], o
     if asked is None:
         raise ValueError(f"pass {option} with one of the topics {_list(there)}")
     if asked not in there:
-        kind = f" (it is {kinds[asked]})" if asked in kinds else ""
-        raise ValueError(f"{option} {asked} is not one of the topics {_list(there)}{kind}")
+        if asked in kinds:
+            raise ValueError(f"{option} {asked} is of type {kinds[asked]}; pass {_list(there)}")
+        raise ValueError(f"{option} {asked} is not one of the topics {_list(there)}")
     return asked
 
 

@@ -78,6 +78,11 @@ class ColmapModel:
         view = self.views[name]
         camera = self.cameras[view.camera]
         kept = np.isin(view.point, self.ids)
+        if 2 * kept.sum() < len(kept):
+            raise ValueError(
+                f"{len(kept) - kept.sum()} of the {len(kept)} points that {name} sees are not in "
+                "the model; it is not complete, so copy points3D again"
+            )
         known = self.xyz[np.searchsorted(self.ids, view.point[kept])]
         pose = view.pose.numpy()
         depth = (known @ pose[:3, :3].T + pose[:3, 3])[:, 2] / scale
@@ -144,8 +149,19 @@ class ColmapFrames:
 
 def is_colmap(folder: Path) -> bool:
     """Whether a folder holds a sparse model."""
-    return all((folder / f"{part}.bin").is_file() or (folder / f"{part}.txt").is_file()
-               for part in PARTS)  # fmt: skip
+    return all(find_part(folder, part).is_file() for part in PARTS)
+
+
+def check_colmap(folder: Path) -> None:
+    """Refuse a folder that is not a sparse model but has some of its files, or models in it."""
+    there = [part for part in PARTS if find_part(folder, part).is_file()]
+    if missing := [part for part in PARTS if there and part not in there]:
+        raise FileNotFoundError(
+            f"{folder} has {there[0]} of a model of COLMAP, but neither {missing[0]}.bin nor "
+            f"{missing[0]}.txt"
+        )
+    if models := [one for one in sorted(folder.glob("*")) if is_colmap(one)]:
+        raise ValueError(f"{folder} is a folder of models of COLMAP; pass {models[0]}")
 
 
 def find_part(folder: Path, part: str) -> Path:

@@ -64,7 +64,7 @@ def to_rgb(image: ImageLike) -> UInt8[np.ndarray, "h w 3"]:
     elif values.dtype != np.uint8:
         raise ValueError(f"the image is {name}; {WANTED}")
     colours = values[..., :3] if values.shape[2] >= 3 else np.repeat(values[..., :1], 3, 2)
-    return np.ascontiguousarray(colours)
+    return np.require(colours, requirements=("C", "W"))  # PyTorch warns of what is not writable
 
 
 def to_pixels(image: ImageLike) -> UInt8[Tensor, "1 3 h w"]:

@@ -2,11 +2,13 @@
 """`transforms.json` of Nerfstudio: images with poses and, for the points, depth maps or a cloud.
 
 Used are `frames` with `file_path`, `transform_matrix` and `depth_file_path`; `ply_file_path`; and,
-for all frames or for each, `fl_x fl_y cx cy k1 k2 k3 k4 p1 p2 camera_model`. Poses are those of
-OpenGL: x right, y up, z backward. Images with distortion become those of a pinhole camera.
+for all frames or for each, `fl_x` (or `camera_angle_x`) and `fl_y cx cy k1 k2 k3 k4 p1 p2
+camera_model`. Poses are those of OpenGL: x right, y up, z backward. Images with distortion become
+those of a pinhole camera.
 """
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from deepbasis.data.clouds import read_cloud
 from deepbasis.data.formats import MILLIMETRES, read_depth
 from deepbasis.data.images import read_image
 from deepbasis.data.lens import Lens
-from deepbasis.data.limits import read_text, reading
+from deepbasis.data.limits import MissingOption, read_text, reading
 from deepbasis.data.recording import Recorded
 from deepbasis.data.sample import make_intrinsics
 from deepbasis.points import Points, remove_occluded
@@ -31,6 +33,8 @@ DISTORTIONS = {
     "SIMPLE_PINHOLE": ("plumb_bob", ("k1", "k2", "p1", "p2", "k3")),
     "OPENCV_FISHEYE": ("equidistant", ("k1", "k2", "k3", "k4")),
 }
+# Either gives the focal length.
+FOCAL = ("fl_x", "camera_angle_x")
 # Of a file; longer ones are damaged.
 LONGEST_NAME = 255
 # Nerfstudio's first pixel has its centre at 0.5.
@@ -44,11 +48,14 @@ class NerfFrames:
         path: the file, or the folder that holds it.
         scale: metres = value / scale, of integer depth maps (default 1000), of the cloud and of
             the poses (default 1).
+        camera: intrinsics, if the file has none.
     """
 
-    def __init__(self, path: Path, scale: float | None = None) -> None:
+    def __init__(
+        self, path: Path, scale: float | None = None, camera: Float[Tensor, "3 3"] | None = None
+    ) -> None:
         self.path = path / NAME if path.is_dir() else path
-        self.scale = scale
+        self.scale, self.camera = scale, camera
         with reading(self.path, NAME):
             self.content = json.loads(read_text(self.path))
             frames = self.content["frames"]
@@ -61,6 +68,13 @@ class NerfFrames:
             own = self.content.get("ply_file_path")
             self.cloud = None if own is None else self.path.parent / str(own)
             self.names = list(self._frames)
+            known = any(key in one for one in (self.content, *frames) for key in FOCAL)
+            if known and camera is not None:
+                raise ValueError(f"{self.path} has its own camera: leave out --intrinsics")
+            if not known and camera is None:
+                raise MissingOption(
+                    f"{self.path} has no camera (fl_x or camera_angle_x): pass --intrinsics"
+                )
             depths = sum("depth_file_path" in one for one in frames)
         source = f"{depths} with depth maps" if self.cloud is None else f"points of {self.cloud}"
         self.about = f"{self.path}: {len(self.names)} images, {source}"
@@ -104,10 +118,15 @@ class NerfFrames:
         return depth
 
     def _lens(self, name: str, size: tuple[int, ...]) -> Lens:
+        if self.camera is not None:
+            return Lens(self.camera)
         known: dict[str, Any] = self.content | self._frames[name]
         along = size[1] / float(known.get("w", size[1]))
         down = size[0] / float(known.get("h", size[0]))
-        fx = float(known["fl_x"])
+        if "fl_x" in known:
+            fx = float(known["fl_x"])
+        else:
+            fx = size[1] / along / 2 / math.tan(float(known["camera_angle_x"]) / 2)
         fy = float(known.get("fl_y", fx))
         cx = float(known.get("cx", size[1] / along / 2))
         cy = float(known.get("cy", size[0] / down / 2))

@@ -19,6 +19,8 @@ from deepbasis.latent import LARGEST_DEPTH
 from deepbasis.shapes import Float
 
 SURVEYS = (".las", ".laz", ".e57")
+# What .las and .laz files begin with.
+SIGNATURE = b"LASF"
 # Bit of the point format that says that points are compressed, and the record that says how.
 COMPRESSED, LASZIP = 0x80, (b"laszip encoded", 22204)
 
@@ -71,6 +73,8 @@ def _check_las(path: Path) -> None:
     size = path.stat().st_size
     with path.open("rb") as file:
         header = file.read(375).ljust(375, b"\0")
+    if not header.startswith(SIGNATURE):
+        raise ValueError(f"it does not begin with {SIGNATURE.decode()}; check what it is")
     start, records = struct.unpack_from("<II", header, 96)
     length, points = struct.unpack_from("<HI", header, 105)
     extended, many = struct.unpack_from("<IQ", header, 243)
@@ -81,6 +85,11 @@ def _check_las(path: Path) -> None:
         raise ValueError(
             f"it claims {points} points and {records} records from byte {start}, more than its "
             f"{size} bytes hold"
+        )
+    if not header[104] & COMPRESSED and start + points * length > size:
+        raise ValueError(
+            f"it has {size} of the {start + points * length} bytes of its {points} points; copy it "
+            "again"
         )
     if header[104] & COMPRESSED:
         with path.open("rb") as file:

@@ -137,10 +137,13 @@ class ForeignBases(nn.Module):
                 or not one.numel()
                 or (channels is not None and one.shape[1] != channels)
             ):
-                what = list(one.shape) if isinstance(one, Tensor) else type(one).__name__
+                what = f"of {list(one.shape)}" if isinstance(one, Tensor) else type(one).__name__
+                hub = hasattr(one, "predicted_depth")
+                hint = "; to use a model of transformers, pass hf: and its name or folder"
                 raise ValueError(
-                    f"the network returned {name} of {what} for {len(image)} images; expected "
-                    f"[{len(image)}, {channels or 'channels'}, height, width]"
+                    f"the network returned {name} {what} for images {list(image.shape)}; expected "
+                    f"a tensor [{len(image)}, {channels or 'channels'}, height, width]"
+                    f"{hint if hub else ''}"
                 )
         return depth.float(), None if features is None else features.float()
 

@@ -175,6 +175,8 @@ class FitGraph(nn.Module):
 
     prior_mean: Tensor
     prior_root: Tensor
+    offset: Tensor
+    """Of the weights before the root of the prior's covariance, to add 1 to the constant."""
     quantiles: Tensor
     reversed_bits: Tensor
 
@@ -194,6 +196,8 @@ class FitGraph(nn.Module):
         prior = layer.prior.value
         self.register_buffer("prior_mean", prior.mean.double())
         self.register_buffer("prior_root", prior.root.double())
+        constant = torch.eye(len(prior.mean), dtype=torch.float64)[0]
+        self.register_buffer("offset", torch.linalg.solve(self.prior_root, constant))
         table = model.calibration
         self.table = {
             name: [float(x) for x in getattr(table, name)]
@@ -213,12 +217,13 @@ class FitGraph(nn.Module):
         Args:
             points: rows of `u v metres sigma`; metres 0 for those not used, sigma 0 if not known.
             guide: the image or, with a learned kernel, its embedding.
-            maps: with a learned kernel, the amplitude; then the bases, coarse to fine.
+            maps: with a learned kernel, the amplitude; then `scale` and `offset_var` of a
+                `Widening` of the prior, and the bases, coarse to fine.
         """
         size = (guide.shape[2], guide.shape[3])
         amplitude = maps[0][0, 0] if self.embedding else None
         features = guide[0] if self.embedding else guide[0].float() / 255
-        scales = maps[1:] if self.embedding else maps
+        widening, *scales = maps[1:] if self.embedding else maps
         phi = torch.cat(
             [torch.ones(1, 1, *size)]
             + [F.interpolate(x, size, mode="bilinear", align_corners=False) for x in scales],
@@ -226,7 +231,7 @@ class FitGraph(nn.Module):
         )[0]
         seen = self.measure(points, phi, features, amplitude, size)
         near = self.earlier(seen)
-        weights = self.fit(seen, near)
+        weights = self.fit(seen, near, self.root(widening, seen.used.sum()))
         mean, model_var, noise_var = self.predict(seen, weights, phi, features, amplitude, size)
         return self.calibrated(mean, model_var, noise_var, seen.worth)
 
@@ -332,7 +337,20 @@ class FitGraph(nn.Module):
         rough = float(self.kernel.rough)
         return (1 - rough) * smooth + rough * (-ROUGHER * distance).exp()
 
-    def fit(self, seen: Measured, near: Neighbours) -> Weights:
+    def root(self, widening: Float[Tensor, "2"], count: Int[Tensor, ""]) -> Float[Tensor, "m m"]:
+        """Root of the covariance of `ErrorModel.prior_of`.
+
+        With C = R R' and e = R w, s C + o e e' = s R (1 + k w w') R' where k = o / s, and
+        1 + k w w' is the square of 1 + c w w'.
+        """
+        scale, offset_var = widening.double().unbind()
+        factor = self.factors[1] * self._at(count.double(), "factor")
+        w, square = self.offset, self.offset.square().sum()
+        c = ((1 + offset_var / factor / scale * square).sqrt() - 1) / square
+        along = self.prior_root @ w
+        return scale.sqrt() * (self.prior_root + c * along[:, None] * w)
+
+    def fit(self, seen: Measured, near: Neighbours, root: Float[Tensor, "m m"]) -> Weights:
         """EM on the innovations of the points; `fit.evidence`."""
         b, left = self.condition(seen, near, seen.place[:, None])
         known = (b[:, 0, :, None] * seen.values[near.which]).sum(1)
@@ -341,7 +359,7 @@ class FitGraph(nn.Module):
         white = torch.where(seen.used[:, None], white, 0.0)
         phi, z = white[:, :-1], white[:, -1]
         m = phi.shape[1]
-        a = phi @ self.prior_root
+        a = phi @ root
         r = z - phi @ self.prior_mean
         # Of a' r as a matrix times a vector, onnxruntime 1.31 makes something else.
         gram, right = a.mT @ a, (a * r[:, None]).sum(0)
@@ -367,8 +385,8 @@ class FitGraph(nn.Module):
             beta = torch.where(converged, beta, new_beta)
             converged = converged | ~moved
         inverse = spd_inverse(alpha * eye + beta * gram)
-        mean = self.prior_mean + self.prior_root @ (beta * (inverse @ right))
-        return Weights(mean, self.prior_root @ inverse @ self.prior_root.mT, beta)
+        mean = self.prior_mean + root @ (beta * (inverse @ right))
+        return Weights(mean, root @ inverse @ root.mT, beta)
 
     def surroundings(
         self, seen: Measured, places: Float[Tensor, "q f"], size: tuple[int, int]

@@ -16,6 +16,7 @@ from deepbasis.data.extras import need
 from deepbasis.model import Completer
 from deepbasis.nets.folding import fold
 from deepbasis.nets.foreign import ForeignBases
+from deepbasis.nets.network import Network
 from deepbasis.portable.fit_graph import FitGraph
 
 WHAT = "exporting a model"
@@ -26,16 +27,23 @@ OPSET = 18
 
 
 class NetworkGraph(nn.Module):
-    """The network with its maps as a plain tuple: those of the kernel, then the bases."""
+    """The network with its maps as a plain tuple: those of the kernel, the widening of the prior,
+    then the bases.
+    """
 
-    def __init__(self, bases: nn.Module) -> None:
+    def __init__(self, network: Network) -> None:
         super().__init__()
-        self.bases = bases
+        self.bases = fold(network.bases).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        self.familiarity = network.familiarity
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
-        """Embedding and amplitude, if the kernel is learned, and the bases, coarse to fine."""
-        bases, embedding, amplitude, _ = self.bases(image)
-        return (*(x for x in (embedding, amplitude) if x is not None), *bases)
+        """Embedding and amplitude, if the kernel is learned, `scale` and `offset_var` of a
+        `Widening`, and the bases, coarse to fine.
+        """
+        bases, embedding, amplitude, summary = self.bases(image)
+        by = self.familiarity.widening(summary)
+        widening = torch.tensor([1.0, 0.0]) if by is None else torch.cat(by[:2])
+        return (*(x for x in (embedding, amplitude) if x is not None), widening, *bases)
 
 
 def export(model: Completer, network_path: Path, fit_path: Path, points: int) -> None:
@@ -55,20 +63,21 @@ def export(model: Completer, network_path: Path, fit_path: Path, points: int) ->
             "as indoor"
         )
     learned = model.network.bases.head is not None
-    network = NetworkGraph(fold(model.network.bases).to(memory_format=torch.contiguous_format))  # type: ignore[call-overload]
+    network = NetworkGraph(model.network)
     graph = FitGraph(model.network.fit, points, embedding=learned)
     image = torch.zeros(1, 3, *TRACED, dtype=torch.uint8)
     with torch.no_grad():
         maps = network.eval()(image)
-    names = (["embedding", "amplitude"] if learned else []) + [
-        f"bases{i}" for i in range(len(maps) - 2 * learned)
-    ]
+    names = ["embedding", "amplitude"] if learned else []
+    names += ["widening", *(f"bases{i}" for i in range(len(maps) - len(names) - 1))]
     about = {"deepbasis": json.dumps({"points": points, "training": model.card.training})}
     measured = torch.zeros(points, 4)
     measured[:3] = torch.tensor([[10.0, 20, 2, 0], [50, 40, 3, 0], [90, 60, 2.5, 0]])
     inputs = (measured, *(() if learned else (image,)), *maps)
     given = ["points", *([] if learned else ["image"]), *names]
-    shapes = (None, _any_size(), tuple(_any_size() for _ in inputs[2:]))
+    shapes = (
+        None, _any_size(), tuple(_any_size() if x.dim() == 4 else None for x in inputs[2:])
+    )  # fmt: skip
     with tempfile.TemporaryDirectory(dir=network_path.parent, prefix=".export-") as folder:
         parts = [Path(folder) / path.name for path in (network_path, fit_path)]
         _write(network, (image,), parts[0], ["image"], names, (_any_size(),), about)
@@ -97,7 +106,8 @@ def _write(
     own: dict[Any, Any] = {torch.ops.deepbasis.spd_inverse.default: spd_inverse_loop}
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # of the exporter, about itself
-        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+        for name in ("torch.onnx", "onnxscript", "onnx_ir"):
+            logging.getLogger(name).setLevel(logging.ERROR)
         program = to_program(
             module, inputs, dynamo=True, input_names=list(given), output_names=list(found),
             dynamic_shapes=shapes, opset_version=OPSET,

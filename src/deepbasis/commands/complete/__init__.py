@@ -2,6 +2,7 @@
 """`deepbasis complete`: files in, files out."""
 
 import math
+import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -51,8 +52,9 @@ class Complete:
     depth_scale: float | None = None
     """Metres = value / scale, for depth images, rows, point clouds, and lengths of COLMAP, maps and
     trajectories: 1000 for millimetres, 256 for KITTI, 5000 for TUM (default: the number in a
-    scale.txt beside depth images; without it, integer depth images are refused, and everything else
-    is in metres). Bags, TUM folders and transforms.json have units of their own."""
+    scale.txt beside depth images or in the folder above; without it, integer depth images are
+    refused, and everything else is in metres). For depth images of bags, TUM folders and
+    transforms.json the default is their usual scale."""
     intrinsics: Path | None = None
     """Camera, `fx fy cx cy` or 3x3, in .txt or .json: a file, or a folder of them."""
     extrinsics: Path | None = None
@@ -68,9 +70,9 @@ class Complete:
     tf: bool = False
     """Also use transforms of a bag that change, such as those of a pan-tilt unit, interpolated at
     the time of the points. Transforms that never change are always used."""
-    tolerance: float = 0.02
-    """Maximum time in seconds between an image of a recording and its points; images without points
-    within this time are left out."""
+    tolerance: float | None = None
+    """Maximum time in seconds between an image of a recording and its points, or between an image
+    and its pose (default 0.02); other images are left out."""
     ground_truth: Path | None = None
     """Ground truth to compare with: a depth image or array, or a folder of them."""
     ground_truth_scale: float | None = None
@@ -173,8 +175,15 @@ class Complete:
 
     @cached_property
     def chosen_model(self) -> str:
-        """The model to use; a warning says so once if it is not the usual one."""
-        return default_model() if self.model is None else self.model
+        """The model to use; a warning says so once if it is not the usual one, or not calibrated."""
+        if self.model is None:
+            return default_model()
+        if self.model.startswith("hf:"):
+            warnings.warn(
+                f"the error bars of {self.model} are not calibrated: `deepbasis adapt` does this",
+                stacklevel=2,
+            )
+        return self.model
 
     @property
     def checks(self) -> bool:
@@ -215,8 +224,13 @@ class Complete:
                 "--check, --rescale and --save-calibration are for single images: leave out "
                 "--sequence"
             )
-        if not self.tolerance >= 0:
+        if self.tolerance is not None and not self.tolerance >= 0:
             raise ValueError(f"--tolerance {self.tolerance:g} must be 0 or more seconds")
+        if self.out_bag is not None and self.out_bag.suffix.lower() in (".mcap", ".db3"):
+            raise ValueError(
+                f"--out-bag {self.out_bag} would be a folder of ROS 2: leave out "
+                f"{self.out_bag.suffix}, or write a .bag"
+            )
         self.validate_archive()
 
     def validate_archive(self) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from deepbasis.commands.complete import Complete
 from deepbasis.data.bags import BAGS, Bag, Topics, is_bag
 from deepbasis.data.clouds import CLOUDS, read_cloud, read_points
-from deepbasis.data.colmap import ColmapFrames, is_colmap
+from deepbasis.data.colmap import ColmapFrames, check_colmap, is_colmap
 from deepbasis.data.confidence import read_confidence, to_points
 from deepbasis.data.files import PICTURES, find_file, list_by_stem
 from deepbasis.data.folder import read_extrinsics, read_intrinsics, read_scale
@@ -22,7 +22,7 @@ from deepbasis.data.images import NOT_PICTURES, read_image
 from deepbasis.data.limits import MissingOption
 from deepbasis.data.nerfstudio import NAME as TRANSFORMS
 from deepbasis.data.nerfstudio import NerfFrames
-from deepbasis.data.recording import Recording
+from deepbasis.data.recording import TOLERANCE, Recording
 from deepbasis.data.slam import MapFrames, TumFolder, is_tum
 from deepbasis.data.trajectories import read_trajectory
 from deepbasis.data.video import VIDEOS, count_frames, open_video
@@ -87,6 +87,8 @@ def find_frames(settings: Complete) -> list[Frame]:
     paths: list[Path] = []
     for path in settings.images:
         found = _pictures(path) if path.is_dir() else [find_file(path)]
+        if path.suffix.lower() == ".json":
+            raise ValueError(f"{path} is not an image; that of Nerfstudio is {TRANSFORMS}")
         if path.suffix.lower() in NOT_PICTURES and found == [path]:
             raise ValueError(f"{path} is not an image; pass measurements with --sparse {path}")
         paths.extend(one for one in found if one not in paths)
@@ -100,17 +102,23 @@ def find_frames(settings: Complete) -> list[Frame]:
                 )
             by_name[name] = path, number
     names = list(by_name)
+    if settings.sparse is not None and settings.sparse.is_dir():
+        check_colmap(settings.sparse)
     if settings.trajectory is not None or (settings.sparse and is_colmap(settings.sparse)):
         return mapped_frames({name: by_name[name][0] for name in names}, settings)
     if settings.cloud and settings.intrinsics is None:
         raise ValueError("--cloud needs the camera: pass --intrinsics")
     if settings.extrinsics is not None and (settings.sparse is None or settings.intrinsics is None):
         raise ValueError("--extrinsics is for point clouds: pass --sparse and --intrinsics")
+    if settings.sparse is None:
+        _refuse(settings, ("confidence",), "is of the depth of --sparse: pass it as well")
+    if settings.poses is None:
+        _refuse(settings, ("tolerance",), "is for recordings and poses: leave it out")
     if settings.sequence:
         names.sort(key=_natural)
     poses: Sequence[Float[np.ndarray, "4 4"] | None] = [None] * len(names)
     if settings.poses is not None:
-        poses = read_trajectory(settings.poses).match(names, settings.poses, settings.tolerance)
+        poses = read_trajectory(settings.poses).match(names, settings.poses, _tolerance(settings))
     measured = _partners(settings.sparse, names, (*DEPTHS, *TABLES, *CLOUDS), "--sparse")
     truths = _partners(settings.ground_truth, names, DEPTHS, "--ground-truth")
     cameras = _cameras(settings.intrinsics, names)
@@ -157,12 +165,13 @@ def mapped_frames(images: dict[str, Path], settings: Complete) -> list[Frame]:
     recording: Recording
     if settings.trajectory is None:
         assert settings.sparse is not None
+        _refuse(settings, ("tolerance",), f"cannot be combined with {what}")
         recording = ColmapFrames(images, settings.sparse, scale, camera)
     elif camera is None or settings.sparse is None:
         raise ValueError("--trajectory needs a map and the camera: pass --sparse and --intrinsics")
     else:
         recording = MapFrames(
-            images, settings.trajectory, settings.sparse, camera, scale, settings.tolerance
+            images, settings.trajectory, settings.sparse, camera, scale, _tolerance(settings)
         )
     settings.say(recording.about)
     truths = _partners(settings.ground_truth, list(images), DEPTHS, "--ground-truth")
@@ -194,15 +203,24 @@ def open_recording(path: Path, settings: Complete) -> Recording:
     if settings.tf and pose is not None:
         raise ValueError("--extrinsics replaces the transforms of the bag: leave out --tf")
     if is_tum(path):
-        return TumFolder(path, camera, settings.depth_scale, settings.tolerance)
+        if camera is None and settings.cloud:
+            raise ValueError("--cloud needs the camera: pass --intrinsics")
+        return TumFolder(path, camera, settings.depth_scale, _tolerance(settings))
     if not is_bag(path):
-        _refuse(settings, ("intrinsics",), f"cannot replace the camera of {path}: leave it out")
-        return NerfFrames(path, settings.depth_scale)
-    return Bag(
+        _refuse(settings, ("tolerance",), f"is not used with {path}: leave it out")
+        return NerfFrames(path, settings.depth_scale, camera)
+    bag = Bag(
         path, Topics(settings.image, settings.points, settings.info), camera=camera,
-        extrinsics=pose, depth_scale=settings.depth_scale, tolerance=settings.tolerance,
+        extrinsics=pose, depth_scale=settings.depth_scale, tolerance=_tolerance(settings),
         tf=settings.tf,
     )  # fmt: skip
+    if bag.lens is None and settings.cloud:
+        raise ValueError("--cloud needs the camera: pass --info or --intrinsics")
+    return bag
+
+
+def _tolerance(settings: Complete) -> float:
+    return TOLERANCE if settings.tolerance is None else settings.tolerance
 
 
 def load(frame: Frame, settings: Complete) -> Loaded:
@@ -250,6 +268,8 @@ def read_sparse(
 ) -> Points:
     """Measurements in any form."""
     kind = path.suffix.lower()
+    if settings.extrinsics is not None and kind not in CLOUDS:
+        raise MissingOption(f"{path} is not a point cloud: leave out --extrinsics")
     if kind in TABLES or (kind == ".npy" and is_rows(path, image.shape[:2])):
         rows = read_points(path) if kind in TABLES else load_array(path).astype(np.float64)
         rows[:, 2:] /= settings.depth_scale or 1.0
@@ -311,9 +331,12 @@ def _read_map(
 ) -> Float[np.ndarray, "h w"]:
     depth = read_depth(path, _scale_beside(path) if scale is None else scale, option)
     if depth.shape != image.shape[:2]:
+        phone = option == "--depth-scale" and depth.shape < image.shape[:2]
+        smaller = ", unless --confidence is passed, as a phone writes it" if phone else ""
         raise ValueError(
             f"{path} is {depth.shape[0]} x {depth.shape[1]} pixels (height x width), but the image "
             f"{frame.image} is {image.shape[0]} x {image.shape[1]}; they must have the same size"
+            f"{smaller}"
         )
     return depth
 
@@ -374,6 +397,8 @@ def _partners(
     if not path.is_dir():
         if not path.exists():
             raise FileNotFoundError(f"{option}: there is no file or folder {path}; check its name")
+        if option == "--sparse" and path.suffix.lower() in BAGS:
+            raise ValueError(f"{path} is a bag: pass it in place of the images, without --sparse")
         if len(names) > 1:
             raise ValueError(
                 f"{option} {path} is one file for {len(names)} images; pass a folder of files that "
