@@ -81,8 +81,8 @@ def _reading(path: Path) -> Iterator[None]:
             kind = MissingOption if isinstance(error, MissingOption) else ValueError
             raise kind(f"{path}: {error}") from error
         except Exception as error:
-            kind = ".mcap" if any(path.glob("*.mcap")) else path.suffix.lower()
-            mend = MENDED.get(kind)
+            suffix = ".mcap" if any(path.glob("*.mcap")) else path.suffix.lower()
+            mend = MENDED.get(suffix)
             if mend is None or not type(error).__module__.startswith("rosbags"):
                 raise
             reason = " ".join(str(error).split())

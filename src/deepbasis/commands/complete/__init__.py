@@ -175,7 +175,7 @@ class Complete:
 
     @cached_property
     def chosen_model(self) -> str:
-        """The model to use; a warning says so once if it is not the usual one, or not calibrated."""
+        """The model to use; a warning says so once if it is not the usual or not calibrated."""
         if self.model is None:
             return default_model()
         if self.model.startswith("hf:"):
