@@ -31,42 +31,30 @@ class Model:
 
     def complete(self, maps, rows):
         """Depth, std, log_depth, variance, low90 and high90 from rows of `u v metres [sigma]`."""
-        rows = np.asarray(rows, np.float32).reshape(len(rows), -1 if len(rows) else 4)
         if len(rows) > self.most:
             raise ValueError(f"{len(rows)} points are more than the {self.most} of this graph")
         points = np.zeros((self.most, 4), np.float32)
-        points[: len(rows), : rows.shape[1]] = rows
-        wanted = {x.name for x in self.fit.get_inputs()}
-        return run(self.fit, {k: v for k, v in (maps | {"points": points}).items() if k in wanted})
+        points[: len(rows), : np.shape(rows)[1]] = rows
+        return run(self.fit, maps | {"points": points})
 
 
-def run(session, inputs):
+def run(session, values):
     """All outputs of a graph by name."""
+    inputs = {one.name: values[one.name] for one in session.get_inputs()}
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(names, inputs), strict=True))
 
 
-def read_rows(path: Path) -> np.ndarray:
-    """Lines of `u v metres`, with or without commas and a header."""
-    lines = path.read_text().replace(",", " ").splitlines()
-    return np.loadtxt([line for line in lines if not line[:1].isalpha()], ndmin=2)
-
-
-def main():
-    """Complete one image; of too many points, some are used, evenly spaced in the file."""
-    if len(sys.argv) < 3:
+if __name__ == "__main__":
+    if len(sys.argv) < 4:
         sys.exit(__doc__)
     model = Model(sys.argv[1])
-    maps = model.prepare(np.asarray(Image.open(sys.argv[2]).convert("RGB")))
-    rows = read_rows(Path(sys.argv[3])) if len(sys.argv) > 3 else np.zeros((0, 3))
-    if len(rows) > model.most:
+    lines = Path(sys.argv[3]).read_text().replace(",", " ").splitlines()
+    rows = np.loadtxt([line for line in lines if not line[:1].isalpha()], ndmin=2)
+    if len(rows) > model.most:  # use some, evenly spaced in the file
         print(f"{model.most} of {len(rows)} points are used: export with a larger --max-points")
         rows = rows[np.linspace(0, len(rows) - 1, model.most).astype(int)]
-    out = model.complete(maps, rows)
+    out = model.complete(model.prepare(np.asarray(Image.open(sys.argv[2]).convert("RGB"))), rows)
     for name in ("depth", "std"):
         np.save(f"{Path(sys.argv[2]).stem}-{name}.npy", out[name])
     print(f"{len(rows)} points: depth {out['depth'].mean():.2f} m, std {out['std'].mean():.2f} m")
-
-
-if __name__ == "__main__":
-    main()
