@@ -24,8 +24,9 @@ SIDES = (8, 6, 4, 3, 2, 1)
 RINGS = {8: 1, 6: 1, 4: 1}
 # Average number of points in a block up to which sharing has no noticeable effect on accuracy.
 SHARED = 2
-# Points looked at for each neighbour that is taken, and how much sparser the further searches are.
-CANDIDATES, SPARSER = 3, (4, 16)
+# Points looked at for each neighbour that is taken, and how much sparser those of a further search
+# are.
+CANDIDATES, SPARSER = 3, 8
 # Bits of a coordinate in the Z-order curve: finer than the pixels of any image.
 BITS = 16
 
@@ -115,10 +116,9 @@ class Surroundings:
     def __init__(self, position: Float[Tensor, "n 2"]) -> None:
         self.points, self.device = _to_array(position), position.device
         self.tree = make_tree(self.points)
-        # Sparser sets have points farther away at the same cost.
-        order = _coarse_to_fine(self.points)
-        sparser = [order[: max(len(order) // times, 1)] for times in SPARSER]
-        self.sparser = [(some, make_tree(self.points[some])) for some in sparser]
+        # A sparser set has points farther away at the same cost.
+        self.some = _coarse_to_fine(self.points)[: max(len(self.points) // SPARSER, 1)]
+        self.sparser = make_tree(self.points[self.some])
 
     def of(
         self,
@@ -141,10 +141,10 @@ class Surroundings:
         """
         n, places = len(self.points), _to_array(at)
         distance, found = query_distances(self.tree, places, CANDIDATES * k, p)
-        for some, tree in self.sparser if n > CANDIDATES * k else ():
-            further, far = query_distances(tree, places, k, p)
-            far = np.append(some, n)[far.clip(max=len(some))]
-            # Those within reach of the searches before were found by these.
+        if n > CANDIDATES * k:
+            further, far = query_distances(self.sparser, places, k, p)
+            far = np.append(self.some, n)[far.clip(max=len(self.some))]
+            # Those within reach of the first search were found by it.
             reach = np.where(found < n, distance, 0).max(1, keepdims=True)
             far[further <= reach] = n
             found = np.concatenate([found, far], 1)

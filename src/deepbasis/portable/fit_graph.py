@@ -407,12 +407,11 @@ class FitGraph(nn.Module):
             torch.where(seen.used[None], distance, FAR), CANDIDATES * k, largest=False
         )
         there = value < FAR
-        for times in SPARSER:
-            some = (rank < (count // times).clamp(min=1)) & seen.used
-            value, far = torch.topk(torch.where(some[None], distance, FAR), k, largest=False)
-            reach = torch.where(there, distance.gather(1, found), 0.0).amax(1, keepdim=True)
-            new = (value < FAR) & (distance.gather(1, far) > reach) & (count > CANDIDATES * k)
-            found, there = torch.cat([found, far], 1), torch.cat([there, new], 1)
+        some = (rank < (count // SPARSER).clamp(min=1)) & seen.used
+        value, far = torch.topk(torch.where(some[None], distance, FAR), k, largest=False)
+        reach = torch.where(there, distance.gather(1, found), 0.0).amax(1, keepdim=True)
+        new = (value < FAR) & (distance.gather(1, far) > reach) & (count > CANDIDATES * k)
+        found, there = torch.cat([found, far], 1), torch.cat([there, new], 1)
         if self.embedding:
             stretch = torch.ones(places.shape[1], dtype=torch.float64)
             stretch[:2] = IMAGE_DISTANCE
