@@ -99,6 +99,7 @@ def panel(
 def loss_curve(losses: Sequence[float], val_losses: Sequence[float] = ()) -> "Figure":
     """Mean loss of each epoch, on training and validation frames."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(6, 3.5), layout="constrained")
     ax = figure.subplots()
@@ -106,6 +107,7 @@ def loss_curve(losses: Sequence[float], val_losses: Sequence[float] = ()) -> "Fi
         if len(values):
             ax.plot(range(1, len(values) + 1), values, marker="o", label=label)
     ax.set(xlabel="epoch", ylabel="loss (log depth)")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.legend()
     ax.grid(alpha=0.3)
     return figure
