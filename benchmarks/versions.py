@@ -2,8 +2,9 @@
 """Speed of `complete` with the model `indoor`, and that of another revision beside it in one run.
 
 A packaged room, 320x240 pixels. Each version runs in a process of its own with one thread, and the
-processes take turns. Times are CPU times, so that a busy machine affects them less. With
-`--against`, the revision is checked out to a temporary git worktree. Example:
+processes take turns. Times are CPU times, so that a busy machine affects them less. The last line
+is the largest memory of each process, with Python, PyTorch and the model. With `--against`, the
+revision is checked out to a temporary git worktree. Example:
 
     python benchmarks/versions.py --against 3334108   # version 0.1
 """
@@ -11,6 +12,7 @@ processes take turns. Times are CPU times, so that a busy machine affects them l
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -44,6 +46,10 @@ def answer() -> None:
     scene: Any = model.prepare(image) if hasattr(model, "prepare") else None
     for line in sys.stdin:
         what, count = line.split()
+        if what == "memory":
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            print(json.dumps(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)), flush=True)
+            continue
         v, u = np.divmod(order[: int(count)], 320)
         points = np.stack([u, v, metres[v, u]], 1)
         start = time.process_time()
@@ -63,8 +69,8 @@ class Version:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
 
-    def time(self, what: str, points: int) -> float:
-        """Milliseconds of one call."""
+    def ask(self, what: str, points: int = 0) -> float:
+        """Milliseconds of one call, or MB of `memory`."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{what} {points}\n")
@@ -82,7 +88,7 @@ def compare(new: Version, old: Version | None, rounds: int) -> None:
             if old is not None and what == "complete":
                 pairs.append(("old", old))
             for name, one in pairs:
-                ms = one.time(what, points)
+                ms = one.ask(what, points)
                 if turn:  # the first is to warm up
                     taken.setdefault((name, what, points), []).append(ms)
     print("CPU milliseconds of one thread, median; 320x240, `indoor`")
@@ -94,6 +100,7 @@ def compare(new: Version, old: Version | None, rounds: int) -> None:
             other = median(taken["old", "complete", points])
             line += f" | {other:9.1f} {whole / other:6.2f}"
         print(line)
+    print("peak memory (MB):", ", ".join(f"{one.ask('memory'):.0f}" for one in (new, old) if one))
 
 
 def main() -> None:
