@@ -149,8 +149,9 @@ def test_models_shows_parameters_and_operations(monkeypatch, capsys):
     assert "resnet34 " in said
     assert "efficientnet_lite0 " in said
     assert said.count(" M ") == said.count(" G\n") == 3
-    indoor = sum(p.numel() for p in load("indoor").network.bases.parameters())
-    assert re.search(rf"efficientnet_lite0 +{indoor / 1e6:.2f} M ", said)
+    indoor = load("indoor")
+    parameters = sum(p.numel() for p in indoor.network.bases.parameters())
+    assert re.search(rf"{indoor.architecture.encoder} +{parameters / 1e6:.2f} M ", said)
 
 
 def test_the_version_is_printed(monkeypatch, capsys):
