@@ -177,7 +177,7 @@ def mae(outs, frames):
 def test_a_stream_flickers_less_and_is_no_worse(name, errors, count):
     model = bundled(name)
     flickers, errors_m = [], []
-    for index in (0, 1):
+    for index in range(6):
         frames = room(index)
         points = [draw_points(f, count, i) if count else None for i, f in enumerate(frames)]
         pairs = list(zip((f.image for f in frames), points, strict=True))
