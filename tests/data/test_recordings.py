@@ -429,7 +429,8 @@ def complete(wall, tmp_path, monkeypatch, capsys):
     ("words", "said"),
     [
         ("tum --sparse a.csv", "--sparse is for images; tum has its own points"),
-        ("tum --poses a.txt --sequence --intrinsics camera.txt", "--poses is for images"),
+        ("tum --poses a.txt", "--poses is for images and videos, not for recordings such as tum"),
+        ("tum --poses a.txt --sequence", "--poses is for images and videos, not for recordings"),
         ("tum --image /camera", "--image is for bags only; tum is not a bag"),
         ("nerf --extrinsics pose.txt", "--extrinsics is not used with nerf: leave it out"),
         ("nerf --intrinsics camera.txt", "transforms.json has its own camera: leave out"),

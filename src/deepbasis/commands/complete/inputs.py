@@ -114,6 +114,10 @@ def find_frames(settings: Complete) -> list[Frame]:
         _refuse(settings, ("confidence",), "is of the depth of --sparse: pass it as well")
     if settings.poses is None:
         _refuse(settings, ("tolerance",), "is for recordings and poses: leave it out")
+    elif not settings.sequence:
+        raise ValueError("--poses is for sequences only: pass --sequence")
+    elif settings.intrinsics is None:
+        raise ValueError("--poses needs the camera: pass --intrinsics")
     if settings.sequence:
         names.sort(key=_natural)
     poses: Sequence[Float[np.ndarray, "4 4"] | None] = [None] * len(names)
@@ -186,8 +190,10 @@ def recorded_frames(settings: Complete) -> list[Frame]:
     if len(settings.images) > 1:
         raise ValueError("pass a single recording, without images or other recordings")
     (path,) = settings.images
-    others = ("sparse", "ground_truth", "trajectory", "confidence", "poses")
+    others = ("sparse", "ground_truth", "trajectory", "confidence")
     _refuse(settings, others, f"is for images; {path} has its own points")
+    why = f"is for images and videos, not for recordings such as {path}: leave it out"
+    _refuse(settings, ("poses",), why)
     recording = open_recording(path, settings)
     settings.say(recording.about)
     return [Frame(name, path, None, None, None, recording=recording) for name in recording.names]
