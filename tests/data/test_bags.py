@@ -249,6 +249,7 @@ def test_options_of_transforms_are_for_bags(tmp_path, monkeypatch, capsys):
 def test_depth_images_in_all_encodings(tmp_path):
     image, depth = wall()
     millimetres = np.round(depth * 1000).astype(np.uint16)
+    millimetres[::2][depth[::2] == 0] = 65535  # no measurement either
     buffer = io.BytesIO()
     Image.fromarray(millimetres).save(buffer, "PNG")
     png = buffer.getvalue()
@@ -283,6 +284,10 @@ def test_depth_images_in_all_encodings(tmp_path):
     wrong = Bag(tmp_path / "depth", Topics("/cam/color/compressed", "/cam/color/compressed"))
     with pytest.raises(ValueError, match="not 16-bit grey"):
         wrong.read(wrong.names[0])
+    for topic in ("depth16", "depth32", "c16", "c32"):
+        swapped = Bag(tmp_path / "depth", Topics(f"/cam/{topic}"))
+        with pytest.raises(MissingOption, match=r"so it is a depth image; .* may be swapped"):
+            swapped.read(swapped.names[0])
 
 
 def image_message(values, encoding, *, pad=0):
