@@ -168,6 +168,7 @@ def test_files_that_are_no_manifests_are_told(complete):
         ("--workers 2", "", "--workers is for Ray only"),
         ("--half", "", "--half is for shards only"),
         ("--shard-frames 2 --sequence", "", "--sequence is not possible with --ray"),
+        ("--shard-frames 2 --poses p.txt", "", "--poses is not possible with --ray"),
         ("--shard-frames 2 --exr", "", "--exr is not possible with"),
         ("--ray local --rerun x.rrd", "", "--rerun is not possible with"),
         ("--ray local --workers 0", "", "--workers 0 must be at least 1"),

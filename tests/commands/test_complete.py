@@ -335,7 +335,15 @@ BAD = [
     ("--sparse behind.ply --intrinsics camera.txt", "400 are behind the camera; check that"),
     ("--sparse map.npy --intrinsics wall.png", "does not hold the numbers of a camera"),
     ("--sparse map.npy --intrinsics camera.yaml", "write `fx fy cx cy` or a 3x3 matrix to a .txt"),
-    ("--sparse camera.yaml", ".yaml is not a supported depth format; use .png, .tif, .tiff, .npy"),
+    (
+        "--sparse camera.yaml",
+        ".yaml is not supported for --sparse; use a depth image or array (.png",
+    ),
+    ("--sparse x.pts --extrinsics pose.txt --intrinsics camera.txt", ".pts is not supported for"),
+    (
+        "--sparse rows.csv --extrinsics pose.txt --intrinsics camera.txt",
+        "rows.csv is not a point cloud: leave out --extrinsics or, if each line is `x y z`, rename",
+    ),
     ("--sparse map.npy --device warp", "--device warp cannot be used here (use cpu, cuda, or cuda"),
     ("--sparse map.npy --ground-truth small.npy", "small.npy is 16 x 96 pixels"),
     ("--sparse map.npy --ground-truth zero.npy", "zero.npy holds no depth to compare with"),
@@ -346,6 +354,7 @@ BAD = [
 def test_bad_input_is_one_sentence_and_writes_nothing(complete, capsys, words, message):
     np.save("small.npy", np.load("map.npy")[:16])
     np.save("zero.npy", np.zeros(SIZE))
+    Path("x.pts").write_text("0 0 3\n")
     Path("camera.yaml").write_text("camera_matrix: [3, 4, 5, 6]")
     np.savetxt("thousands.csv", np.loadtxt("rows.csv") * [1, 1, 1000])
     np.savetxt("sigma.csv", np.insert(np.loadtxt("rows.csv"), 3, np.nan, axis=1))

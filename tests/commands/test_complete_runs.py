@@ -431,6 +431,23 @@ def test_points_outside_the_image_are_doubted(complete):
     )
 
 
+@pytest.mark.parametrize(
+    ("centre", "doubted"),
+    [("47.5 31.5", False), ("24 50", False), ("95 63", True), ("9 31", True)],
+)
+def test_a_principal_point_far_from_the_centre_is_doubted_once(complete, centre, doubted):
+    Path("camera.txt").write_text(f"80 80 {centre}")
+    err = complete("--intrinsics camera.txt")[2]
+    cx, cy = centre.split()
+    said = (
+        f"the principal point of the camera, cx = {cx} and cy = {cy}, is far from the centre of "
+        "the image, which is 64 x 96 pixels (height x width); check that the intrinsics are for "
+        "images of this size\n"
+    )
+    again = f"warning: the same for 2 more frames: {said}"
+    assert err == (f"warning: a: {said}{again}" if doubted else "")
+
+
 # What is stopped
 
 

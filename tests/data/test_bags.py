@@ -249,6 +249,7 @@ def test_options_of_transforms_are_for_bags(tmp_path, monkeypatch, capsys):
 def test_depth_images_in_all_encodings(tmp_path):
     image, depth = wall()
     millimetres = np.round(depth * 1000).astype(np.uint16)
+    millimetres[::2][depth[::2] == 0] = 65535  # no measurement either
     buffer = io.BytesIO()
     Image.fromarray(millimetres).save(buffer, "PNG")
     png = buffer.getvalue()
@@ -283,6 +284,10 @@ def test_depth_images_in_all_encodings(tmp_path):
     wrong = Bag(tmp_path / "depth", Topics("/cam/color/compressed", "/cam/color/compressed"))
     with pytest.raises(ValueError, match="not 16-bit grey"):
         wrong.read(wrong.names[0])
+    for topic in ("depth16", "depth32", "c16", "c32"):
+        swapped = Bag(tmp_path / "depth", Topics(f"/cam/{topic}"))
+        with pytest.raises(MissingOption, match=r"so it is a depth image; .* may be swapped"):
+            swapped.read(swapped.names[0])
 
 
 def image_message(values, encoding, *, pad=0):
@@ -433,11 +438,12 @@ def test_refusals_are_one_sentence(tmp_path):
     def two(bag):
         bag.image("/other/image", START, wall()[0], "rgb8")
         bag.cloud("/other/points", START, np.ones((5, 3)))
+        bag.cloud("/lost/points", START, np.full((5, 3), np.nan))
 
     path = write_drive(tmp_path / "a.bag", fill=two)
     for topics, said in (
         (Topics(), "pass --image with one of the topics /cam/image_raw, /other/image"),
-        (Topics(IMAGE), "pass --points with one of the topics /velodyne_points, /other/points"),
+        (Topics(IMAGE), "pass --points with one of the topics /velodyne_points, /other/points, /l"),
         (Topics("/cam/image", POINTS), "--image /cam/image is not one of the topics"),
         (Topics(IMAGE, POINTS, IMAGE), "is of type sensor_msgs/msg/Image; pass /cam/camera_info"),
         (Topics(IMAGE, "/tf_static"), "--points /tf_static is of type tf2_msgs/msg/TFMessage"),
@@ -447,6 +453,9 @@ def test_refusals_are_one_sentence(tmp_path):
     alone = Bag(path, Topics("/other/image", POINTS))
     with pytest.raises(MissingOption, match="pass --info, the topic of its camera info"):
         alone.read(alone.names[0])
+    lost = Bag(path, Topics("/other/image", "/lost/points"), camera=torch.eye(3))
+    with pytest.raises(ValueError, match="/lost/points has no valid point at"):
+        lost.read(lost.names[0])
     coloured = Bag(path, Topics(IMAGE, "/other/image"))
     with pytest.raises(MissingOption, match="encoding 'rgb8'; expected 16UC1 or 32FC1"):
         coloured.read(coloured.names[0])

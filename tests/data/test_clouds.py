@@ -270,6 +270,30 @@ def test_another_cloud_format_says_what_to_do(tmp_path):
         read_cloud(tmp_path / "c.ply")
 
 
+# XYZ
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1.5 2 3\n4 5 6 255 0 0\n",
+        "//X Y Z R G B\n1.5 2 3 0 0 0\n4 5 6 0 0 0\n",
+        "# x, y, z\n1.5,2,3\n4, 5, 6 # last, first\n",
+        "1.5;2;3\n\n4;5;6\n",
+    ],
+)
+def test_xyz_has_any_separator_and_comments(tmp_path, text):
+    (tmp_path / "c.xyz").write_text(text)
+    assert read_cloud(tmp_path / "c.xyz").tolist() == [[1.5, 2, 3], [4, 5, 6]]
+
+
+@pytest.mark.parametrize("line", ["1,5 2,0 3,0", "1,5;2,0;3,0"])
+def test_decimal_commas_in_xyz_are_refused(tmp_path, line):
+    (tmp_path / "c.xyz").write_text(f"{line}\n")
+    with refused(f"its line '{line}' has more than one kind of separator; if there are decimal"):
+        read_cloud(tmp_path / "c.xyz")
+
+
 # BIN
 
 

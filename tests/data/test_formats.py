@@ -108,12 +108,29 @@ def test_a_16_bit_depth_is_right_to_half_a_quantum(depth, scale):
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_every_16_bit_number_survives_being_read_and_written(tmp_path, scale):
+def test_every_16_bit_depth_survives_being_read_and_written(tmp_path, scale):
     numbers = np.arange(2**16, dtype=np.uint16).reshape(256, 256)
+    numbers[-1, -1] = 0  # 65535 is no measurement
     Image.fromarray(numbers).save(tmp_path / "a.png")
     depth = formats.read_depth_png(tmp_path / "a.png", scale)
     formats.write_depth_png(tmp_path / "b.png", depth, scale)
     assert (np.asarray(Image.open(tmp_path / "b.png")) == numbers).all()
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tif", ".npy"])
+def test_saturated_16_bit_numbers_are_no_measurement(tmp_path, suffix):
+    path, numbers = tmp_path / f"d{suffix}", np.array([[65535, 65534, 1500, 0]], np.uint16)
+    np.save(path, numbers) if suffix == ".npy" else Image.fromarray(numbers).save(path)
+    expected = pytest.approx(np.array([[0, 65.534, 1.5, 0]]))
+    assert formats.read_depth(path, 1000) == expected
+    with refused(r"read as millimetres .* from 1\.5 to 65\.5 m"):
+        formats.read_depth(path)
+    if suffix == ".png":
+        assert formats.read_depth_png(path, 1000) == expected
+    np.save(tmp_path / "wide.npy", numbers.astype(np.uint32))
+    assert formats.read_depth(tmp_path / "wide.npy", 1000).max() == np.float32(65.535)
+    np.save(tmp_path / "metres.npy", np.array([[65535, 1, 1]], np.float32))
+    assert formats.read_depth(tmp_path / "metres.npy").max() == 65535
 
 
 def test_gaps_are_written_as_0_and_a_tiny_depth_is_not_a_gap(tmp_path):

@@ -429,7 +429,8 @@ def complete(wall, tmp_path, monkeypatch, capsys):
     ("words", "said"),
     [
         ("tum --sparse a.csv", "--sparse is for images; tum has its own points"),
-        ("tum --poses a.txt --sequence --intrinsics camera.txt", "--poses is for images"),
+        ("tum --poses a.txt", "--poses is for images and videos, not for recordings such as tum"),
+        ("tum --poses a.txt --sequence", "--poses is for images and videos, not for recordings"),
         ("tum --image /camera", "--image is for bags only; tum is not a bag"),
         ("nerf --extrinsics pose.txt", "--extrinsics is not used with nerf: leave it out"),
         ("nerf --intrinsics camera.txt", "transforms.json has its own camera: leave out"),
@@ -438,13 +439,20 @@ def complete(wall, tmp_path, monkeypatch, capsys):
         ("images --tolerance 0.1", "--tolerance is for recordings and poses: leave it out"),
         ("images --confidence images", "--confidence is of the depth of --sparse"),
         ("images --sparse a.bag", "a.bag is a bag: pass it in place of the images"),
-        ("other.json", "that of Nerfstudio is transforms.json"),
+        (
+            "other.json",
+            "only files of Nerfstudio are read, and they must be called transforms.json",
+        ),
+        ("ros/metadata.yaml", "is a part of a ROS 2 bag: pass its folder, ros"),
+        ("half", "half has rgb.txt of a TUM RGB-D folder, but not depth.txt, which lists"),
+        ("images --sparse project", "not a model of COLMAP but holds one: pass project/sparse/0"),
+        ("images --sparse radial --cloud", "that of the COLMAP model has distortion and is not"),
         ("tum --out-bag a.mcap", "--out-bag a.mcap would be a folder of ROS 2: leave out .mcap"),
-        ("images --sparse models", "is a folder of models of COLMAP; pass models/0"),
+        ("images --sparse models", "is not a model of COLMAP but holds one: pass models/0"),
         ("images --sparse lacking", "but neither cameras.bin nor cameras.txt"),
         (
             "images/000.png --sparse images/000.png --intrinsics camera.txt --extrinsics pose.txt",
-            "images/000.png is not a point cloud: leave out --extrinsics",
+            "images/000.png is not a point cloud: leave out --extrinsics\n",
         ),
         ("images --points /velodyne", "--points is for bags only; images is not a bag"),
         ("images --sparse sparse --confidence a.png", "cannot be combined with --sparse sparse"),
@@ -459,6 +467,14 @@ def test_options_that_would_be_ignored_are_refused(wall, tmp_path, complete, cap
     np.savetxt(tmp_path / "pose.txt", np.eye(4))
     for name in ("a.bag", "other.json"):
         (tmp_path / name).write_text("{}")
+    (tmp_path / "ros").mkdir()
+    (tmp_path / "ros" / "metadata.yaml").write_text("{}")
+    write_tum(tmp_path / "half", wall)
+    (tmp_path / "half" / "depth.txt").unlink()
+    write_colmap(tmp_path / "project" / "sparse" / "0", wall, binary=False)
+    write_colmap(tmp_path / "radial", wall, binary=False)
+    cameras = tmp_path / "radial" / "cameras.txt"
+    cameras.write_text(cameras.read_text().replace("PINHOLE", "SIMPLE_RADIAL"))
     write_colmap(tmp_path / "models" / "0", wall, binary=False)
     write_colmap(tmp_path / "lacking", wall, binary=False)
     (tmp_path / "lacking" / "cameras.txt").unlink()

@@ -46,6 +46,8 @@ PICTURES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
 CLOUDS = tuple(f"sensor_msgs/msg/{name}" for name in ("PointCloud2", "LaserScan", "Range"))
 FOR_POINTS = (*CLOUDS, *PICTURES)
 INFO = "sensor_msgs/msg/CameraInfo"
+# Of the folder of a ROS 2 bag.
+METADATA = "metadata.yaml"
 # What each begins with.
 SIGNATURES = {".bag": b"#ROSBAG V", ".mcap": b"\x89MCAP", ".db3": b"SQLite format 3"}
 # Programs that mend a bag whose end is missing.
@@ -106,7 +108,7 @@ def _check_signature(path: Path) -> None:
 
 def is_bag(path: Path) -> bool:
     """Whether this is a bag by its name, or a folder of ROS 2."""
-    return path.suffix.lower() in BAGS or (path / "metadata.yaml").is_file()
+    return path.suffix.lower() in BAGS or (path / METADATA).is_file()
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,10 @@ class Bag:
             )
         cloud = torch.from_numpy(to_cloud(message))
         if not len(cloud):
-            raise ValueError(f"{self.points} contains an empty cloud")
+            raise ValueError(
+                f"{self.points} has no valid point at {seconds(time)} s: all are missing, not "
+                "finite or out of range"
+            )
         pose = self._find_pose(message.header.frame_id.lstrip("/"), frame_id, time)
         found = Points.from_cloud(cloud, self.lens.matrix, pose, size)
         apart = bool(pose[:3, 3].any())

@@ -35,6 +35,8 @@ LONGEST_SHOWN = 60
 # Between the columns of a table.
 SEPARATOR = r"\s*[,;]\s*|\s+"
 CLOUDS = (".ply", ".pcd", ".bin", ".xyz", *SURVEYS)
+# Beginning of lines without points in clouds that are text; CloudCompare writes `//X Y Z`.
+COMMENTS = ("#", "//")
 # Lines of a header, and numbers of a point.
 MOST_FIELDS = 10_000
 ROW_FIRST = ("v", "row", "y", "r")
@@ -224,9 +226,9 @@ def _pcd_table(file: BinaryIO) -> _Table:
 
 
 def _xyz_table(file: BinaryIO) -> _Table:
-    """A .xyz file has no header. Each line begins with x, y and z."""
+    """A .xyz file has no header. Each line begins with x, y and z, also with commas between."""
     _check_characters(file)
-    points = sum(1 for line in file if line.strip() and not line.lstrip().startswith(b"#"))
+    points = len(_text_rows(file))
     file.seek(0)
     return _Table([(name, "f8") for name in "xyz"], points, "")
 
@@ -283,13 +285,31 @@ def _read_binary(file: BinaryIO, table: _Table, columns: list[int]) -> Float[np.
 
 def _read_text(file: BinaryIO, table: _Table, columns: list[int]) -> Float[np.ndarray, "n 3"]:
     _check_characters(file)
-    text = file.read().decode("latin-1").splitlines()[table.skip :]
-    lines = [line for line in text if line.strip() and not line.lstrip().startswith("#")]
+    lines = _text_rows(file, table.skip)
     _check_complete(len(lines), table.points)
-    wanted = lines[: table.points]
+    wanted = [_with_spaces(line) for line in lines[: table.points]]
     if short := [line for line in wanted if len(line.split()) <= max(columns)]:
         raise ValueError(f"its line {_show(short[0])} has fewer than {max(columns) + 1} numbers")
     return np.loadtxt(wanted, usecols=columns, ndmin=2)
+
+
+def _text_rows(file: BinaryIO, skip: int = 0) -> list[str]:
+    """Lines from here on without the first `skip`, empty lines and comments."""
+    lines = file.read().decode("latin-1").splitlines()[skip:]
+    return [line for line in lines if line.strip() and not line.lstrip().startswith(COMMENTS)]
+
+
+def _with_spaces(line: str) -> str:
+    """The same numbers with white space between them; decimal commas are refused."""
+    if "," not in line and ";" not in line:
+        return line
+    line = line.split("#")[0].strip()
+    if len({gap.strip() for gap in re.findall(SEPARATOR, line)}) > 1:
+        raise ValueError(
+            f"its line {_show(line)} has more than one kind of separator; if there are decimal "
+            "commas, write decimal points instead"
+        )
+    return line.replace(",", " ").replace(";", " ")
 
 
 def _check_characters(file: BinaryIO) -> None:

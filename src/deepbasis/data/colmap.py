@@ -160,8 +160,9 @@ def check_colmap(folder: Path) -> None:
             f"{folder} has {there[0]} of a model of COLMAP, but neither {missing[0]}.bin nor "
             f"{missing[0]}.txt"
         )
-    if models := [one for one in sorted(folder.glob("*")) if is_colmap(one)]:
-        raise ValueError(f"{folder} is a folder of models of COLMAP; pass {models[0]}")
+    inner = [*sorted(folder.glob("*")), *sorted(folder.glob("sparse/*"))]
+    if models := [one for one in inner if is_colmap(one)]:
+        raise ValueError(f"{folder} is not a model of COLMAP but holds one: pass {models[0]}")
 
 
 def find_part(folder: Path, part: str) -> Path:

@@ -2,7 +2,8 @@
 """Reading and writing images and depth maps.
 
 Images are RGB, uint8, [height, width, 3]. Depth maps are z-depth in metres, float32, [height,
-width], and 0 means no measurement, which files store as 0, NaN or infinity.
+width], and 0 means no measurement, which files store as 0, NaN or infinity, and 16-bit integers
+also as 65535.
 
     .png .tif .tiff   integers; metres = value / scale, and the scale is not in the file
     .npy .npz         float metres, or integers with a scale; an .npz holds one array or `depth`
@@ -93,7 +94,7 @@ def tell_scale(option: str) -> str:
 
 def read_depth_png(path: Path, scale: float) -> Float[np.ndarray, "h w"]:
     """Read a 16-bit depth map in metres: value / scale."""
-    return _to_metres(read_counts(path), scale, path)
+    return _to_metres(without_saturated(read_counts(path)), scale, path)
 
 
 def read_counts(path: Path) -> np.ndarray:
@@ -104,7 +105,18 @@ def read_counts(path: Path) -> np.ndarray:
             f"{path} is an 8-bit image of mode {picture.mode}, not a 16-bit depth map; "
             "it may be a picture of the depth made for viewing: find the file it was made from"
         )
-    return np.array(picture)
+    counts = np.array(picture)
+    # Some versions of Pillow open 16-bit .png files as 32-bit integers.
+    return counts.astype(np.uint16) if picture.format == "PNG" else counts
+
+
+def without_saturated(raw: np.ndarray) -> np.ndarray:
+    """The same depths with 0 for the largest 16-bit integer, by which sensors such as RealSense and
+    Kinect mean no measurement.
+    """
+    if raw.dtype.kind != "u" or raw.dtype.itemsize != 2:
+        return raw
+    return np.where(raw == LARGEST, np.uint16(0), raw)
 
 
 def encode_depth(depth: Float[np.ndarray, "h w"], scale: float, name: str) -> bytes:
@@ -286,7 +298,7 @@ def _read_raw(path: Path) -> np.ndarray:
         raise ValueError(
             f"{path} holds {raw.dtype} {list(raw.shape)}; a depth map is [height, width] numbers"
         )
-    return raw
+    return without_saturated(raw)
 
 
 def load_array(path: Path) -> np.ndarray:

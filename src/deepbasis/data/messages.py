@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from deepbasis.data.formats import MILLIMETRES, decode_picture
+from deepbasis.data.formats import MILLIMETRES, decode_picture, without_saturated
 from deepbasis.data.images import to_rgb
 from deepbasis.data.lens import Lens
 from deepbasis.data.limits import MissingOption
@@ -33,6 +33,8 @@ BAYER = {"bayer_rggb8": (0, 0), "bayer_grbg8": (0, 1), "bayer_gbrg8": (1, 0), "b
 # PointField's numbers of its types.
 FIELD_TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 8: "f8"}
 DEPTH_ENCODINGS = {"16uc1": "u2", "mono16": "u2", "32fc1": "f4"}
+# In the format of a compressed depth image of image transport.
+DEPTH_TRANSPORT = "compresseddepth"
 # Bytes of the header that image transport puts before a compressed depth image.
 DEPTH_HEADER = 12
 
@@ -47,6 +49,8 @@ def stamp_of(message: Any) -> int:
 def to_image(message: Any) -> UInt8[np.ndarray, "h w 3"]:
     """RGB of an Image or a CompressedImage."""
     if hasattr(message, "format"):
+        if DEPTH_TRANSPORT in message.format.lower():
+            raise _depth_as_image(message.format)
         return to_rgb(_decompress(bytes(message.data)))
     encoding = message.encoding.lower()
     if encoding in COLOURS:
@@ -56,14 +60,23 @@ def to_image(message: Any) -> UInt8[np.ndarray, "h w 3"]:
         return _from_bayer(_rows(message, "u1", 1)[..., 0], BAYER[encoding])
     if encoding == "mono16":
         return to_rgb(_rows(message, "u2", 1)[..., 0].astype(np.uint16))
-    raise ValueError(
+    if encoding in DEPTH_ENCODINGS:
+        raise _depth_as_image(message.encoding)
+    raise MissingOption(
         f"an image has the encoding {message.encoding!r}, which is not supported; use one of "
         f"{', '.join([*COLOURS, *BAYER, 'mono16'])}"
     )
 
 
+def _depth_as_image(encoding: str) -> MissingOption:
+    return MissingOption(
+        f"an image has the encoding {encoding!r}, so it is a depth image; pass the topic of "
+        "colours as --image, and that of depth as --points: they may be swapped"
+    )
+
+
 def to_depth(message: Any, scale: float | None = None) -> Float[np.ndarray, "h w"]:
-    """Depth in metres of an Image or a CompressedImage; 0 for no measurement.
+    """Depth in metres of an Image or a CompressedImage; 0 for no measurement, also for 65535.
 
     Integers are millimetres and floats metres, as REP 118 says, unless a scale is passed.
     """
@@ -78,7 +91,7 @@ def to_depth(message: Any, scale: float | None = None) -> Float[np.ndarray, "h w
             )
         raw = _rows(message, DEPTH_ENCODINGS[encoding], 1)[..., 0]
         usual = MILLIMETRES if raw.dtype.kind == "u" else 1.0
-        depth = raw.astype(np.float32) / np.float32(scale or usual)
+        depth = without_saturated(raw).astype(np.float32) / np.float32(scale or usual)
     return np.where(np.isfinite(depth) & (depth > 0), depth, 0).astype(np.float32)
 
 
@@ -183,16 +196,17 @@ def _decompress(content: bytes) -> Image.Image:
 def _to_compressed_depth(message: Any, scale: float | None) -> np.ndarray:
     """Image transport's compressed depth: a PNG of millimetres or of quantised inverse depth."""
     content = bytes(message.data)
-    transported = "compresseddepth" in message.format.lower()
+    transported = DEPTH_TRANSPORT in message.format.lower()
     picture = _decompress(content[DEPTH_HEADER if transported else 0 :])
     if not picture.mode.startswith("I"):
         raise MissingOption(
             f"a compressed depth image is {picture.mode}, not 16-bit grey; pass --points with the "
             "topic of depth, not of colours"
         )
-    raw = np.array(picture).astype(np.float32)
+    counts = np.array(picture).astype(np.uint16)
     if not message.format.lower().startswith("32fc1"):
-        return raw / np.float32(scale or MILLIMETRES)
+        return without_saturated(counts).astype(np.float32) / np.float32(scale or MILLIMETRES)
+    raw = counts.astype(np.float32)
     a, b = np.frombuffer(content[4:DEPTH_HEADER], "<f4")
     with np.errstate(all="ignore"):
         return np.where(raw > 0, a / (raw - b), 0) / np.float32(scale or 1.0)

@@ -135,6 +135,17 @@ def is_tum(folder: Path) -> bool:
     return all((folder / name).is_file() for name in LISTS)
 
 
+def check_tum(folder: Path) -> None:
+    """Refuse a folder that has only one of the two lists."""
+    there = [name for name in LISTS if (folder / name).is_file()]
+    if len(there) == 1:
+        (missing,) = set(LISTS) - set(there)
+        raise FileNotFoundError(
+            f"{folder} has {there[0]} of a TUM RGB-D folder, but not {missing}, which lists `time "
+            "path` of each image; add it, or pass the folder of the images instead"
+        )
+
+
 def _read_list(path: Path) -> dict[int, Path]:
     """Files by time, sorted."""
     found = {}

@@ -16,7 +16,7 @@ from deepbasis.pretrained import default_model
 MANIFESTS = (".parquet", ".jsonl")
 # Results of one file each, or for all frames in order, which shards and archives do not hold.
 NOT_IN_SHARDS = ("cloud", "exr")
-NOT_IN_ARCHIVES = ("sequence", "out_bag", "rerun", "json")
+NOT_IN_ARCHIVES = ("sequence", "poses", "out_bag", "rerun", "json")
 
 
 @options
@@ -83,7 +83,7 @@ class Complete:
     poses: Path | None = None
     """Poses of the camera in a sequence: a file of `timestamp tx ty tz qx qy qz qw`, as in TUM
     RGB-D, from the camera's frame to the world's. Points are then carried over from frame to
-    frame; needs --intrinsics."""
+    frame; needs --intrinsics. Not for recordings."""
     model: str | None = None
     """Name of a pretrained model, a model file, or a training folder (default: indoor, or open if
     that is not installed)."""
@@ -215,10 +215,6 @@ class Complete:
             )
         if self.rescale and self.calibration is not None:
             raise ValueError("--rescale calibrates each frame separately: leave out --calibration")
-        if self.poses is not None and not self.sequence:
-            raise ValueError("--poses is for sequences only: pass --sequence")
-        if self.poses is not None and self.intrinsics is None:
-            raise ValueError("--poses needs the camera: pass --intrinsics")
         if self.sequence and self.checks:
             raise ValueError(
                 "--check, --rescale and --save-calibration are for single images: leave out "

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from deepbasis.commands.complete import Complete
-from deepbasis.data.bags import BAGS, Bag, Topics, is_bag
+from deepbasis.data.bags import BAGS, METADATA, Bag, Topics, is_bag
 from deepbasis.data.clouds import CLOUDS, read_cloud, read_points
 from deepbasis.data.colmap import ColmapFrames, check_colmap, is_colmap
 from deepbasis.data.confidence import read_confidence, to_points
@@ -23,7 +23,7 @@ from deepbasis.data.limits import MissingOption
 from deepbasis.data.nerfstudio import NAME as TRANSFORMS
 from deepbasis.data.nerfstudio import NerfFrames
 from deepbasis.data.recording import TOLERANCE, Recording
-from deepbasis.data.slam import MapFrames, TumFolder, is_tum
+from deepbasis.data.slam import MapFrames, TumFolder, check_tum, is_tum
 from deepbasis.data.trajectories import read_trajectory
 from deepbasis.data.video import VIDEOS, count_frames, open_video
 from deepbasis.points import Points, remove_occluded
@@ -88,7 +88,12 @@ def find_frames(settings: Complete) -> list[Frame]:
     for path in settings.images:
         found = _pictures(path) if path.is_dir() else [find_file(path)]
         if path.suffix.lower() == ".json":
-            raise ValueError(f"{path} is not an image; that of Nerfstudio is {TRANSFORMS}")
+            raise ValueError(
+                f"{path} is not an image; only files of Nerfstudio are read, and they must be "
+                f"called {TRANSFORMS}"
+            )
+        if path.name == METADATA:
+            raise ValueError(f"{path} is a part of a ROS 2 bag: pass its folder, {path.parent}")
         if path.suffix.lower() in NOT_PICTURES and found == [path]:
             raise ValueError(f"{path} is not an image; pass measurements with --sparse {path}")
         paths.extend(one for one in found if one not in paths)
@@ -114,6 +119,10 @@ def find_frames(settings: Complete) -> list[Frame]:
         _refuse(settings, ("confidence",), "is of the depth of --sparse: pass it as well")
     if settings.poses is None:
         _refuse(settings, ("tolerance",), "is for recordings and poses: leave it out")
+    elif not settings.sequence:
+        raise ValueError("--poses is for sequences only: pass --sequence")
+    elif settings.intrinsics is None:
+        raise ValueError("--poses needs the camera: pass --intrinsics")
     if settings.sequence:
         names.sort(key=_natural)
     poses: Sequence[Float[np.ndarray, "4 4"] | None] = [None] * len(names)
@@ -186,8 +195,10 @@ def recorded_frames(settings: Complete) -> list[Frame]:
     if len(settings.images) > 1:
         raise ValueError("pass a single recording, without images or other recordings")
     (path,) = settings.images
-    others = ("sparse", "ground_truth", "trajectory", "confidence", "poses")
+    others = ("sparse", "ground_truth", "trajectory", "confidence")
     _refuse(settings, others, f"is for images; {path} has its own points")
+    why = f"is for images and videos, not for recordings such as {path}: leave it out"
+    _refuse(settings, ("poses",), why)
     recording = open_recording(path, settings)
     settings.say(recording.about)
     return [Frame(name, path, None, None, None, recording=recording) for name in recording.names]
@@ -229,8 +240,11 @@ def load(frame: Frame, settings: Complete) -> Loaded:
         raise ValueError(frame.missing)
     if frame.recording is not None:
         found = frame.recording.read(frame.name)
-        if settings.cloud and found.camera is None:
-            raise ValueError("--cloud needs the camera: pass --intrinsics")
+        if settings.cloud and found.camera is None:  # that of COLMAP
+            raise MissingOption(
+                "--cloud needs a camera without lens distortion, and that of the COLMAP model has "
+                "distortion and is not used: pass --intrinsics"
+            )
         truth = _read_truth(frame, found.image, settings)
         return Loaded(
             frame, found.image, found.points, found.camera, truth, found.time, found.frame_id
@@ -268,8 +282,7 @@ def read_sparse(
 ) -> Points:
     """Measurements in any form."""
     kind = path.suffix.lower()
-    if settings.extrinsics is not None and kind not in CLOUDS:
-        raise MissingOption(f"{path} is not a point cloud: leave out --extrinsics")
+    _check_form(path, settings)
     if kind in TABLES or (kind == ".npy" and is_rows(path, image.shape[:2])):
         rows = read_points(path) if kind in TABLES else load_array(path).astype(np.float64)
         rows[:, 2:] /= settings.depth_scale or 1.0
@@ -287,6 +300,20 @@ def read_sparse(
     pose = None if settings.extrinsics is None else read_extrinsics(settings.extrinsics)
     cloud = torch.from_numpy(read_cloud(path, settings.depth_scale or 1.0))
     return _project(cloud, image.shape[:2], camera, pose)
+
+
+def _check_form(path: Path, settings: Complete) -> None:
+    """Refuse measurements of an unknown form, and extrinsics of what is not a point cloud."""
+    kind = path.suffix.lower()
+    if kind not in (*DEPTHS, *TABLES, *CLOUDS):
+        raise ValueError(
+            f"{path}: {kind or 'no suffix'} is not supported for --sparse; use a depth image or "
+            f"array ({', '.join(DEPTHS)}), rows of `u v metres` ({', '.join(TABLES)}, .npy) or a "
+            f"point cloud ({', '.join(CLOUDS)})"
+        )
+    if settings.extrinsics is not None and kind not in CLOUDS:
+        rename = " or, if each line is `x y z`, rename it to .xyz" if kind in TABLES else ""
+        raise MissingOption(f"{path} is not a point cloud: leave out --extrinsics{rename}")
 
 
 def read_ground_truth(
@@ -380,6 +407,7 @@ def _pictures(folder: Path) -> list[Path]:
     try:
         return list(list_by_stem(folder, PICTURES).values())
     except FileNotFoundError as error:
+        check_tum(folder)
         below = (p.parent for p in sorted(folder.glob("*/*")) if p.suffix.lower() in PICTURES)
         if not (inner := list(dict.fromkeys(below))):
             raise
