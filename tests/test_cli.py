@@ -207,3 +207,12 @@ def test_pretrained_models_come_first_and_agree_with_their_cards(monkeypatch, ca
         assert words.get(one.terms, one.terms) in trained[2], one
         if one.name != "open":
             assert one.purpose.split(", ")[1] in card, one
+
+
+def test_output_that_nobody_reads_ends_quietly():
+    """As in `deepbasis models | head -1`."""
+    words = [sys.executable, "-m", "deepbasis.cli", "models"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        program.stdout.close()
+        assert program.stderr.read() == b""
+    assert program.returncode == 141

@@ -133,7 +133,7 @@ def test_the_default_is_open_where_indoor_is_missing(run, photo):
     assert (code, len(told)) == (0, 1)
     assert "depth, std and summaries are in out" in said
     named = run("complete", *photo, "--out", "out", "--no-figure", "--model", "open")
-    assert named == (0, "1 of 1 frames are done already\n", "")  # and no warning
+    assert named == (0, "1 of 1 frame is done already\n", "")  # and no warning
 
 
 @pytest.mark.slow

@@ -7,8 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
+from array import array
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -59,6 +61,55 @@ def test_the_node_completes_messages_as_the_library_does(frame):
     pose = torch.eye(4).double()
     moved = node["complete"](model, image_message(image), cloud, info, pose)
     assert len(moved.points) == 200
+
+
+def test_the_node_does_not_undistort_rectified_images(frame):
+    """As with a bag, their camera is P; K and the coefficients are those of the raw image."""
+    image, depth = frame
+    model = make_model(errors="independent")
+    node = runpy.run_path(str(NODE))
+    projection = np.pad(np.reshape(CAMERA, (3, 3)), ((0, 0), (0, 1))).ravel()
+    raw = [50.0, 0, 30, 0, 50, 22, 0, 0, 1]
+    info = SimpleNamespace(k=raw, d=[0.4] + [0.0] * 4, p=projection, distortion_model="plumb_bob")
+    words = image_message(image), image_message(depth), info
+    assert (node["complete"](model, *words, rectified=True).depth
+            == model.complete(image, depth).depth).all()  # fmt: skip
+    assert (node["complete"](model, *words).depth != model.complete(image, depth).depth).any()
+
+
+def start_node(monkeypatch, topic, numbers):
+    """Run the node's `main` with stand-ins for ROS; gives what it passes on to `complete`."""
+    ros, passed = MagicMock(), []
+    values = {"model": "open", "lidar_to_camera": array("d", numbers)}
+    node = ros.Node.return_value
+    node.get_parameter.side_effect = lambda name: SimpleNamespace(value=values[name])
+    node.resolve_topic_name.return_value = topic
+    for name in ("message_filters", "rclpy", "rclpy.node", "sensor_msgs", "sensor_msgs.msg"):
+        monkeypatch.setitem(sys.modules, name, ros)
+    main = runpy.run_path(str(NODE))["main"]
+    main.__globals__["complete"] = lambda *given: passed.append(given) or MagicMock()
+    main.__globals__["fill"] = MagicMock()
+    main()
+    (call,) = ros.ApproximateTimeSynchronizer.return_value.registerCallback.call_args_list
+    call.args[0](MagicMock(), None, None)
+    return passed[0][-2:]
+
+
+@pytest.mark.parametrize(
+    ("topic", "rectified"), [("/cam/image_rect_color", True), ("/direct/image_raw", False)]
+)
+def test_the_node_takes_the_same_topics_for_rectified_as_a_bag(topic, rectified, monkeypatch):
+    assert start_node(monkeypatch, topic, [0.0]) == (None, rectified)
+
+
+def test_the_node_takes_a_pose_of_12_or_16_numbers(monkeypatch):
+    matrix = np.eye(4)
+    matrix[:3] = np.arange(12).reshape(3, 4)
+    for rows in (3, 4):
+        pose, _ = start_node(monkeypatch, "/image", matrix[:rows].ravel())
+        assert (pose.numpy() == matrix).all()
+    with pytest.raises(SystemExit, match=r"lidar_to_camera has 9 numbers; pass 12 or 16"):
+        start_node(monkeypatch, "/image", [0.0] * 9)
 
 
 def test_the_node_fills_a_message_that_can_be_read_again(frame):

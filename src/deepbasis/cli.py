@@ -43,6 +43,10 @@ def run(program: str, commands: dict[str, Callable[..., Any]], description: str)
             commands, prog=program, description=description, config=CONFIG
         )
         command.run()
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads the output, such as `head`, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes the rest when it ends
+        sys.exit(141)  # as a program that ends by SIGPIPE
     except (ValueError, OSError, ModuleNotFoundError) as error:
         print(f"{program}: {_sentence(error)}", file=sys.stderr)
         sys.exit(2)

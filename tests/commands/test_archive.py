@@ -304,7 +304,7 @@ def test_what_was_lost_changed_or_damaged_is_made_again(complete):
     two.write_bytes(two.read_bytes()[:-100])
     code, out, err = complete()
     assert code == 0
-    assert "1 of 5 frames were done already" in out
+    assert "1 of 5 frames was done already" in out
     assert f"warning: {two} is written again" in err
     assert contents() == first
     make_frame("e", 77)

@@ -22,6 +22,7 @@ from deepbasis.commands.complete.inputs import Frame
 from deepbasis.commands.complete.plan import Planned
 from deepbasis.commands.complete.run import add_up_to, state_together
 from deepbasis.commands.complete.sinks import Sinks
+from deepbasis.data.bags import Bag, Topics
 from deepbasis.data.files import atomic_write
 from deepbasis.data.formats import write_depth_png, write_image
 from models import make_model
@@ -151,6 +152,53 @@ def test_bags_get_the_frames_in_order_after_a_resume():
         add_up_to(one, waiting, sinks, summaries)
     add_up_to(None, waiting, sinks, summaries)
     assert "".join(call.args[0].frame.name for call in sinks.add.call_args_list) == "abd"
+
+
+def images_of(bag):
+    return len(Bag(Path(bag), Topics("/deepbasis/image")).names)
+
+
+@pytest.mark.parametrize("bag", ["bag", "x.bag"])
+def test_the_same_command_completes_failed_frames_and_their_bag(complete, bag):
+    good = Path("rgb/b.png").read_bytes()
+    Path("rgb/b.png").write_bytes(good[:200])
+    for _ in range(2):
+        code, out, err = complete(f"--out-bag {bag}")
+        assert code == 1, err
+        assert out.splitlines()[-1].endswith(f"summaries are in out; the bag is {bag}")
+        assert images_of(bag) == 2
+    Path("rgb/b.png").write_bytes(good)
+    code, out, err = complete(f"--out-bag {bag}")
+    assert (code, completed(out), err) == (0, ["b"], "")
+    assert images_of(bag) == 3
+    before = {path: path.stat().st_mtime_ns for path in Path(bag).parent.rglob("*")}
+    code, out, _ = complete(f"--out-bag {bag}")
+    assert (code, completed(out)) == (0, [])
+    assert out.splitlines()[-1] == f"the bag {bag} is up to date"
+    assert before == {path: path.stat().st_mtime_ns for path in Path(bag).parent.rglob("*")}
+    # A change of an input is a change of the bag.
+    make_frame("b", 7)
+    code, out, _ = complete(f"--out-bag {bag}")
+    assert (code, completed(out), images_of(bag)) == (0, ["b"], 3)
+    assert not list(Path().glob(".*.part"))
+
+
+def test_a_bag_that_the_command_did_not_write_is_never_replaced(complete):
+    assert complete("--out-bag bag")[0] == 0
+    code, _, err = complete("--out-bag bag --max-depth 9")
+    assert code == 2
+    assert "bag exists already and is not an unchanged result of this command" in err
+    make_frame("b", 7)
+    Path("bag/notes.txt").write_text("mine")
+    code, _, err = complete("--out-bag bag")
+    assert (code, Path("bag/notes.txt").read_text()) == (2, "mine")
+    Path("bag/notes.txt").unlink()
+    with Path("bag/bag.mcap").open("ab") as file:
+        file.write(b"x")
+    assert complete("--out-bag bag")[0] == 2
+    Path("other").mkdir()
+    assert complete("--out-bag other")[0] == 2
+    assert not list(Path("other").iterdir())
 
 
 @pytest.mark.parametrize("option", ["--ground-truth", "--intrinsics", "--sparse"])

@@ -121,7 +121,9 @@ def test_a_bag_is_completed_and_the_results_are_a_bag_again(drive, tmp_path, mon
     # The second run adds frames that are done to a new bag.
     monkeypatch.setattr(sys, "argv", ["deepbasis", *words, "--out-bag", f"again-{end}"])
     main()
-    assert "3 of 3 frames are done already" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "3 of 3 frames are done already" in said
+    assert said.endswith(f"the bag is again-{end}\n")
     assert len(Bag(tmp_path / f"again-{end}", Topics("/deepbasis/image")).names) == 3
     assert not list(tmp_path.glob(".*.part"))
 

@@ -498,7 +498,7 @@ def test_files_of_one_name_and_the_camera_make_frames_out_of_date(wall, tmp_path
     assert complete(words).count("150 points used") == 2
     assert "2 of 2 frames are done already" in complete(words)
     Image.new("RGB", SIZE[::-1]).save(tmp_path / f"tum/rgb/{float(TIMES[0]):.6f}.png")
-    assert "1 of 2 frames are done already" in complete(words)
+    assert "1 of 2 frames is done already" in complete(words)
     camera.write_text(f"{2 * FX} {2 * FY} {CX} {CY}")
     assert complete(words).count("150 points used") == 2
 

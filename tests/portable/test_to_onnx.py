@@ -137,6 +137,37 @@ runpy.run_path({str(EXAMPLE)!r}, run_name="__main__")
     assert np.load(tmp_path / "room-std.npy").shape == room.image.shape[1:]
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("v,u,depth\n1,2,3\n", "does not hold rows of `u v metres"),
+        ("1;2;3\n", "does not hold rows of `u v metres"),
+        ("1 2 3\n1 2\n", "does not hold rows of `u v metres"),
+        ("", "does not hold rows of `u v metres"),
+        ("1 2\n", "does not hold rows of `u v metres"),
+        ("1 2 3\n4 5 -1\n", "point 2 has no positive depth"),
+        ("1 2 nan\n", "point 1 has no positive depth"),
+        ("1 2 3 -0.1\n", "point 1 has a negative sigma"),
+        ("1 2 3\n8 2 3\n", "point 2 is outside the image"),
+        ("1 -0.6 3\n", "point 1 is outside the image"),
+        ("1 2 3\n5 2 3\n1.2 1.8 4\n", "point 3 is on the pixel of another"),
+    ],
+)
+def test_the_example_refuses_bad_rows(text, said, tmp_path):
+    path = tmp_path / "points.csv"
+    path.write_text(text)
+    with pytest.raises(SystemExit, match=said):
+        runpy.run_path(str(EXAMPLE))["read_points"](path, (6, 8))
+
+
+@pytest.mark.parametrize("header", ["", "u,v,depth,sigma\n", "# u v metres sigma\n"])
+def test_the_example_reads_rows_with_and_without_a_header(header, tmp_path):
+    path = tmp_path / "points.csv"
+    path.write_text(f"{header}1,2,3.5,0\n\n-0.4, 5.4 ,2,0.1\n")
+    found = runpy.run_path(str(EXAMPLE))["read_points"](path, (6, 8))
+    assert (found == [[1, 2, 3.5, 0], [-0.4, 5.4, 2, 0.1]]).all()
+
+
 @pytest.mark.slow
 def test_more_points_than_the_maximum_are_refused(exported):
     example = runpy.run_path(str(EXAMPLE))["Model"](exported)

@@ -10,7 +10,7 @@ import bz2
 import shutil
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -344,11 +344,17 @@ class Bag:
 
 
 class BagWriter:
-    """Results as a bag: ROS 1 if its name ends in .bag, else a folder of ROS 2 with MCAP."""
+    """Results as a bag: ROS 1 if its name ends in .bag, else a folder of ROS 2 with MCAP.
 
-    def __init__(self, path: Path) -> None:
-        if path.exists():
-            raise ValueError(f"{path} exists already; choose another name for the bag")
+    With `replace`, a bag that is there already is replaced when the new one is complete.
+    """
+
+    def __init__(self, path: Path, *, replace: bool = False) -> None:
+        if path.exists() and not replace:
+            raise ValueError(
+                f"{path} exists already and is not an unchanged result of this command; choose "
+                "another name for the bag"
+            )
         types = need("rosbags.typesys", "ros", "writing bags")
         self.path, self.ros1 = path, path.suffix.lower() == ".bag"
         self.part = path.with_name(f".{path.name}.part")
@@ -385,11 +391,16 @@ class BagWriter:
             self._write_cloud(recorded, head, time, depth, std)
         self.count += 1
 
-    def close(self) -> None:
-        """Finish the bag: only now it gets its name."""
+    def close(self, record: Callable[[Path], None] | None = None) -> None:
+        """Finish the bag: only now it gets its name, after `record` was called with the file."""
         self.writer.close()
-        (self.part / self.path.name).rename(self.path)
-        self.part.rmdir()
+        new = self.part / self.path.name
+        if record is not None:
+            record(new)
+        if self.path.exists():  # a folder cannot be replaced in one step
+            self.path.rename(self.part / "previous bag")
+        new.rename(self.path)
+        shutil.rmtree(self.part)
 
     def abandon(self) -> None:
         """Remove what was written."""

@@ -129,7 +129,10 @@ class ColmapFrames:
                 f"none of {len(images)} images is in the model {folder}, which has "
                 f"{next(iter(self.model.views), 'no image')[:40]!r}, ..."
             )
-        self.about = f"{folder}: {len(self.names)} of {len(images)} images are in this model"
+        several, are = "s" * (len(images) != 1), "is" if len(self.names) == 1 else "are"
+        self.about = (
+            f"{folder}: {len(self.names)} of {len(images)} image{several} {are} in this model"
+        )
 
     def files(self, name: str) -> list[Path]:
         """Files that a frame depends on."""

@@ -107,7 +107,8 @@ class Complete:
     """Also write depth and std as channels Z and std of an OpenEXR image."""
     out_bag: Path | None = None
     """Also write image, depth, std and, if the camera is known, a cloud with std to this bag: ROS 1
-    if the name ends in .bag, else a ROS 2 folder with MCAP."""
+    if the name ends in .bag, else a ROS 2 folder with MCAP. A bag that exists already is replaced
+    only if the same command wrote it."""
     rerun: str | None = None
     """Also write image, points, depth, std, camera and cloud to this Rerun recording, a .rrd file,
     or send them to a running viewer at rerun+http://HOST:9876/proxy, or to one that `spawn`

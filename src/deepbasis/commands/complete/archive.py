@@ -30,6 +30,7 @@ from deepbasis.commands.complete.run import (
     complete_all,
     finish,
     make_bar,
+    of_frames,
     open_model,
     state_together,
 )
@@ -421,7 +422,8 @@ def conclude(reports: list[GroupReport], settings: Complete) -> None:
         file.write(json.dumps(report, indent=1, allow_nan=False).encode())
     already = sum(one.already for one in reports)
     if already:
-        settings.say(f"{already} of {report['frames']} frames were done already")
+        were = "was" if already == 1 else "were"
+        settings.say(f"{of_frames(already, report['frames'])} {were} done already")
     settings.say(describe(report))
     settings.say(f"the report is {show(settings.out / REPORT)}")
     if failed := report["failed"]:
@@ -429,7 +431,7 @@ def conclude(reports: list[GroupReport], settings: Complete) -> None:
             print(f"deepbasis: {one['name']} failed: {one['error']}", file=sys.stderr)
         more = f"; {len(failed) - LISTED} more are in {REPORT}" if len(failed) > LISTED else ""
         print(
-            f"deepbasis: {len(failed)} of {report['frames']} frames failed{more}; the same command "
+            f"deepbasis: {of_frames(len(failed), report['frames'])} failed{more}; the same command "
             "tries them again",
             file=sys.stderr,
         )
@@ -470,7 +472,7 @@ def merge(reports: list[GroupReport], settings: Complete) -> dict[str, Any]:
 
 def describe(report: dict[str, Any]) -> str:
     """The report in sentences."""
-    lines = [f"{report['completed']} of {report['frames']} frames completed"]
+    lines = [f"{of_frames(report['completed'], report['frames'])} completed"]
     if report["completed"]:
         lines[0] += (
             f": {report['points'] / report['completed']:.4g} points used a frame, "

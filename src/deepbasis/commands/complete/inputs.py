@@ -439,8 +439,8 @@ def _partners(
         found = {f"{video}-{stem}": file for stem, file in found.items()} | found
     if not found.keys() & set(names):
         raise ValueError(
-            f"{option} {path} holds {len(found)} files, but none is named like an image: "
-            f"{next(iter(found))!r} is not {names[0]!r}"
+            f"{option} {path} holds {len(found)} file{'s' * (len(found) != 1)}, but none is named "
+            f"like an image: {next(iter(found))!r} is not {names[0]!r}"
         )
     return {name: found[name] for name in names if name in found}
 

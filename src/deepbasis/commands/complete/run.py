@@ -76,11 +76,14 @@ def run(settings: Complete) -> None:
     failed: list[Failed] = []
     warned: Counter[str] = Counter()
     if len(left) < len(planned):
-        settings.say(f"{len(planned) - len(left)} of {len(planned)} frames are done already")
+        count = len(planned) - len(left)
+        settings.say(
+            f"{of_frames(count, len(planned))} {'is' if count == 1 else 'are'} done already"
+        )
     for one in planned:
         if settings.json and (found := summaries[one.frame.name]) is not None:
             tell(one, found, settings, warned)
-    with open_sinks(settings) as sinks:
+    with open_sinks(settings, () if left else planned) as sinks:
         waiting = deque(planned)  # for the sinks, which take frames in order
         # Closed at any end, so that the bar gives the terminal its cursor back.
         with closing(complete_with_bar(left, settings)) as results:
@@ -100,10 +103,17 @@ def run(settings: Complete) -> None:
             more = "1 more frame" if frames_of_it == 2 else f"{frames_of_it - 1} more frames"
             print(f"warning: the same for {more}: {warning}", file=sys.stderr)
     report_checks(done, summaries, settings)
-    if left and len(failed) < len(planned):
-        settings.say(f"depth, std and summaries are in {settings.out}")
+    if done:
+        places = [f"depth, std and summaries are in {settings.out}"] if left else []
+        if places := places + sinks.places:
+            settings.say("; ".join(places))
     if failed:
         report_failures(failed, len(planned), settings)
+
+
+def of_frames(count: int, total: int) -> str:
+    """As `2 of 3 frames`."""
+    return f"{count} of {total} frame{'s' * (total != 1)}"
 
 
 def add_up_to(
@@ -332,7 +342,7 @@ def report_failures(failed: list[Failed], total: int, settings: Complete) -> Non
             print(json.dumps({"name": one.planned.frame.name, "error": one.reason}), flush=True)
         print(f"deepbasis: {one.planned.frame.name} failed: {one.reason}", file=sys.stderr)
     print(
-        f"deepbasis: {len(failed)} of {total} frames failed; the same command tries them again",
+        f"deepbasis: {of_frames(len(failed), total)} failed; the same command tries them again",
         file=sys.stderr,
     )
     sys.exit(1)
