@@ -41,7 +41,7 @@ class Pretrained(NamedTuple):
 
 
 PRETRAINED = (
-    Pretrained("indoor", "rooms, 0.5 to 10 m", "NYU Depth V2", "0.061 m on NYU", "research only"),
+    Pretrained("indoor", "rooms, 0.5 to 10 m", "NYU Depth V2", "0.059 m on NYU", "research only"),
     Pretrained(
         "outdoor",
         "streets, 2 to 80 m",
