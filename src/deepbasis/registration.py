@@ -100,7 +100,10 @@ def check_registration(scene: Scene, rows: Rows, seed: int = 0) -> Registration 
     without = _try_moves(scene, rows[~wrong])
     if without.contradicted or without.advantage < max(EXPLAINS, 2 * found.advantage):
         return found
-    said = f"about {wrong.mean():.0%} of the points look wrong: without them, the others fit"
+    said = (
+        f"about {wrong.mean():.0%} of the points look wrong; if that is unlikely, all of them "
+        "may be those of another image"
+    )
     return Registration(len(rows), True, said, found.gain, found.advantage)
 
 
