@@ -337,9 +337,12 @@ BAD = [
     ("--sparse map.npy --intrinsics camera.yaml", "write `fx fy cx cy` or a 3x3 matrix to a .txt"),
     (
         "--sparse camera.yaml",
-        ".yaml is not supported for --sparse; use a depth image or array (.png",
+        ".yaml cannot hold measurements; use a depth image or array (.png",
     ),
-    ("--sparse x.pts --extrinsics pose.txt --intrinsics camera.txt", ".pts is not supported for"),
+    (
+        "--sparse x.pts --extrinsics pose.txt --intrinsics camera.txt",
+        ".pts cannot hold measurements",
+    ),
     (
         "--sparse rows.csv --extrinsics pose.txt --intrinsics camera.txt",
         "rows.csv is not a point cloud: leave out --extrinsics or, if each line is `x y z`, rename",
@@ -403,7 +406,7 @@ def test_a_bad_image_model_or_folder_is_one_sentence_too(complete, monkeypatch, 
     (tmp_path / "lidar").mkdir()
     shutil.copy("map.npy", "lidar/points.npy")
     refused = complete("--sparse lidar", image="more")
-    check_refused(refused, "lidar holds 1 files, but none is named like an image", capsys)
+    check_refused(refused, "lidar holds 1 file, but none is named like an image", capsys)
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused(complete, monkeypatch, capsys):

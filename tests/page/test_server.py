@@ -261,7 +261,7 @@ WRONG_FILES = [
     ("points", "p.csv", b"9000,9000,1\n", "all 1 points are outside the image"),
     ("points", "p.csv", b"5,5,2500\n6,6,2600\n", "looks like millimetres"),
     ("points", "c.ply", b"ply\n", "drop its camera file first, or type fx, fy, cx and cy"),
-    ("points", "p.exe", b"MZ", ".exe is not a supported depth format"),
+    ("points", "p.exe", b"MZ", ".exe cannot hold measurements"),
     ("truth", "d.png", png(np.zeros((48, 64), np.uint8)), "d.png is an 8-bit image"),
     ("truth", "d.png", png(np.ones((48, 64), np.uint16)), "set the depth scale"),
     ("truth", "d.npy", b"\x93NUMPY\x01\x00v\x00", "d.npy cannot be read as a numpy file"),

@@ -307,7 +307,7 @@ def _check_form(path: Path, settings: Complete) -> None:
     kind = path.suffix.lower()
     if kind not in (*DEPTHS, *TABLES, *CLOUDS):
         raise ValueError(
-            f"{path}: {kind or 'no suffix'} is not supported for --sparse; use a depth image or "
+            f"{path}: {kind or 'no suffix'} cannot hold measurements; use a depth image or "
             f"array ({', '.join(DEPTHS)}), rows of `u v metres` ({', '.join(TABLES)}, .npy) or a "
             f"point cloud ({', '.join(CLOUDS)})"
         )
