@@ -33,7 +33,10 @@ PLANS = [
         encoder_weights=Path("weights.pth"),
     ),
     Plan(data="roads", frames=20, size=(64, 96), runs=Path("elsewhere"), cache=True),
-    Plan(data="kitti", root=Path("k"), encoder="resnet34", normalisation="symmetric"),
+    Plan(
+        data="kitti", root=Path("k"), encoder="resnet34", normalisation="symmetric",
+        mixed_precision=True,
+    ),
 ]  # fmt: skip
 
 

@@ -87,7 +87,8 @@ class TrainConfig:
     clip: float = 1.0
     """Largest norm of the gradient."""
     mixed_precision: bool = False
-    """Compute the bases in bfloat16, which is faster on some GPUs; the fit stays exact."""
+    """Compute the bases in bfloat16, which is faster on some processors and GPUs; the fit stays
+    exact."""
     devices: int = 1
     """Processes on this machine, one for each GPU if there are any."""
     nodes: int = 1

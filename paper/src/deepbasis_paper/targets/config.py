@@ -44,6 +44,8 @@ class Plan:
     cache: bool = False
     """Keep all frames in memory. Use it with rendered frames, which are rendered again in every
     epoch otherwise, and with data sets that fit."""
+    mixed_precision: bool = False
+    """Compute networks in bfloat16 during training: faster on some processors and GPUs."""
     runs: Path = Path("runs")
     """Folder of the trainings; finished ones are used again."""
     out: Path = Path()

@@ -67,6 +67,7 @@ class Training:
             input_points=trained_points(plan, self.regime), epochs=epochs,
             lr=2e-4 if plan.epochs is None else 4e-4,
             schedule="halve" if plan.epochs is None else "cosine", seed=self.seed,
+            mixed_precision=plan.mixed_precision,
         )  # fmt: skip
 
 
