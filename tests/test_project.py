@@ -30,8 +30,8 @@ LAYERS = [
 ]  # fmt: skip
 FIT_LAYERS = [
     "checks", "prior", "linear", "robust", "evidence", "kernel", "neighbours", "field",
-    "correlated", "sampling", "outliers", "wrong_points", "hidden", "kernel_search", "calibration",
-    "transfer",
+    "correlated", "doubt", "sampling", "outliers", "wrong_points", "hidden", "kernel_search",
+    "calibration", "transfer",
 ]  # fmt: skip
 LAYER_LAYERS = [
     "prediction", "pyramid", "calibration_table", "learned_prior", "errors", "judge",

@@ -241,7 +241,7 @@ class Joint:
     @cached_property
     def _var(self) -> Float[Tensor, "h w"]:
         """Variance of the deviations that are drawn, whatever error bars were rescaled since."""
-        return self.fitted.prediction.var[0, 0]
+        return self.fitted.without_doubt.var[0, 0]
 
     def _amplitude(self, row: Tensor, column: Tensor) -> Tensor:
         amplitude = self.fitted.observed.amplitude

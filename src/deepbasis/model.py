@@ -18,7 +18,6 @@ from deepbasis.data.images import ImageLike, to_pixels
 from deepbasis.data.limits import in_memory, reading
 from deepbasis.data.tensors import load_tensors, save_tensors
 from deepbasis.layer import Errors, Fitted, Observed, Prediction, Pyramid
-from deepbasis.layer.judge import WRONG
 from deepbasis.layer.learned_prior import LearnedPrior
 from deepbasis.nets import Architecture, Features, Network
 from deepbasis.nets.folding import FoldedNetwork
@@ -144,7 +143,7 @@ class Scene:
                 fitted = layer.fit_details(observed, errors=errors, huber=huber)
                 return Completion.of(fitted.prediction, used, fitted, layer.judge, self.familiarity)
             wrong = layer.judge(observed)
-            fitted = layer.fit_without(observed, wrong > WRONG, errors=errors, huber=huber)
+            fitted = layer.fit_without_wrong(observed, wrong, errors=errors, huber=huber)
             return Completion.of(fitted.prediction, used, fitted, wrong, self.familiarity)
 
     @property

@@ -187,6 +187,33 @@ def test_leave_one_out_is_what_a_fit_without_the_point_predicts(generator, error
         torch.testing.assert_close(noise_var, (2 / post.beta).expand(9))
 
 
+def test_a_point_left_out_in_doubt_adds_variance_around_it(generator):
+    """That of a mixture: at its own pixel, nearly p (1 - p) residual^2."""
+    layer = make_layer(generator, errors="correlated")
+    layer.error_model().calibration.set_factors(2.0, 3.0)
+    scales, sparse = make_scales(generator), make_sparse(generator, [30])
+    amplitude = torch.rand(1, 1, 24, 32, generator=generator).double() + 0.5
+    guide = torch.rand(1, 3, 24, 32, generator=generator).double()
+    observed = layer.observe(scales, Points.from_maps(sparse), (24, 32), guide, amplitude)
+    wrong = torch.zeros(30, dtype=torch.float64)
+    assert layer.fit_without_wrong(observed, wrong).wrong is None
+    wrong[[4, 20]] = torch.tensor([0.7, 0.99]).double()
+    fitted = layer.fit_without_wrong(observed, wrong)
+    assert ((fitted.observed.weight == 0).nonzero()[:, 1]).tolist() == [4, 20]
+    added = fitted.prediction.model_var - fitted.without_doubt.model_var
+    for name in ("mean", "noise_var"):
+        assert torch.equal(getattr(fitted.prediction, name), getattr(fitted.without_doubt, name))
+    v, u = (part[0, 4].long() for part in (observed.points.v, observed.points.u))
+    residual = fitted.leave_one_out().residual[4]
+    noise_var = fitted.predict_left_out()[2][4]
+    own = fitted.kernel.nugget / fitted.posterior.beta[0]  # of the measurement itself
+    want = 0.7 * 0.3 * (residual * (1 - own / noise_var)).square()
+    assert added[0, 0, v, u] == pytest.approx(float(want), rel=0.02)
+    assert added.argmax() == 32 * v + u
+    independent = layer.fit_without_wrong(observed, wrong, errors="independent")
+    assert torch.equal(independent.prediction.var, independent.without_doubt.var)
+
+
 @pytest.mark.parametrize("errors", ["independent", "correlated"])
 def test_huber_keeps_an_outlier_out(generator, errors):
     scales = make_scales(generator)

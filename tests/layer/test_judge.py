@@ -34,9 +34,12 @@ def contaminate(rows, share, seed):
 
 
 def score(out, depth):
-    """MAE and coverage of the 90 % interval."""
-    low, high = out.interval(0.9)
-    return np.abs(out.depth - depth).mean(), ((low <= depth) & (depth <= high)).mean()
+    """MAE, coverage of the 90 % interval, and NEES."""
+    known, (low, high) = depth > 0, out.interval(0.9)
+    true, mean, var = depth[known], out.latent_mean[known], out.latent_var[known]
+    inside = (low[known] <= true) & (true <= high[known])
+    square = (mean - np.log(true)) ** 2 / var
+    return np.abs(out.depth[known] - true).mean(), inside.mean(), square.mean()
 
 
 def count_named(out, rows, right):
@@ -64,9 +67,12 @@ def test_indoor_finds_wrong_points_and_loses_little_on_right_ones():
         scores.append([score(out, depth) for out in (plain, clean, found)])
         counts.append(count_named(found, wrong, right))
         clean_counts.append(count_named(clean, right, right))
-    (mae, coverage), (clean_mae, clean_coverage), (found_mae, found_coverage) = np.mean(scores, 0)
+    plain, clean, found = np.mean(scores, 0)
+    (mae, coverage, nees), (clean_mae, clean_coverage, clean_nees) = plain, clean
+    found_mae, found_coverage, _ = found
     assert clean_mae < 1.1 * mae
     assert abs(clean_coverage - coverage) < 0.02
+    assert clean_nees < 1.5 * nees  # where right points are lost, the error bars say so
     assert found_mae < 1.25 * mae
     assert 0.84 < found_coverage < 0.95
     large, found, same, false = np.sum(counts, 0)

@@ -2,6 +2,7 @@
 """BasisFit: the drop-in last layer that turns bases and sparse depth into depth with variance."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, get_args
 
 import torch
@@ -10,12 +11,12 @@ from torch import Tensor, nn
 from deepbasis import fit
 from deepbasis.layer.errors import Correlated, ErrorModel, Errors, Fitted, Independent, Observed
 from deepbasis.layer.errors import Paper as PaperErrors
-from deepbasis.layer.judge import Judge, recalibrate
+from deepbasis.layer.judge import WRONG, Judge, recalibrate
 from deepbasis.layer.learned_prior import LearnedPrior, PriorCollector
 from deepbasis.layer.prediction import Prediction
 from deepbasis.layer.pyramid import Pyramid, check_scales, project
 from deepbasis.points import Points
-from deepbasis.shapes import Bool, Float
+from deepbasis.shapes import Float
 
 # Weight of a batch in the running prior.
 MOMENTUM = 0.02
@@ -175,29 +176,32 @@ class BasisFit(nn.Module):
         known = self.prior if prior is None else prior
         return self.error_model(errors).fit(observed, known, huber=huber, **self.em)
 
-    def fit_without(
+    def fit_without_wrong(
         self,
         observed: Observed,
-        wrong: Bool[Tensor, "n"],
+        wrong: Float[Tensor, "n"],
         *,
         errors: Errors | None = None,
         huber: float | None = None,
     ) -> Fitted:
-        """`fit_details` of one image without some of its points; these get the weight 0.
+        """`fit_details` of one image without the points that are probably wrong: these get the
+        weight 0, and the variance around them allows for the chance that they were right.
 
         Args:
             observed: of one image.
-            wrong: the points to leave out.
+            wrong: probability that each point is wrong, as from `judge`.
             errors: error model; by default the layer's own.
             huber: as in `fit_details`.
 
         Returns:
             The fit of the others.
         """
-        if not wrong.any():
+        out = wrong > WRONG
+        if not out.any():
             return self.fit_details(observed, errors=errors, huber=huber)
-        kept = observed.reweighted(torch.where(wrong, 0, observed.weight))
-        return recalibrate(self.fit_details(kept, errors=errors, huber=huber), ~wrong)
+        kept = observed.reweighted(torch.where(out, 0, observed.weight))
+        fitted = recalibrate(self.fit_details(kept, errors=errors, huber=huber), ~out)
+        return replace(fitted, wrong=wrong)
 
     @property
     def judge(self) -> Judge:

@@ -9,7 +9,7 @@ later changes it.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, Literal
@@ -28,6 +28,7 @@ from deepbasis.fit import (
     correlated,
     evidence,
 )
+from deepbasis.fit.doubt import LeftOut, doubt_var
 from deepbasis.fit.outliers import leave_one_out, leave_one_out_correlated
 from deepbasis.layer.calibration_table import Calibrated, Calibration
 from deepbasis.layer.learned_prior import LearnedGamma, LearnedPrior
@@ -124,10 +125,20 @@ class Fitted(ABC):
     posterior: Posterior
     prior: Prior
     calibrated: Calibrated
+    wrong: Float[Tensor, "n"] | None = field(default=None, kw_only=True)
+    """Probability that each point of one image is wrong, if some were left out because of it."""
 
     @cached_property
     def prediction(self) -> Prediction:
         """Calibrated prediction of every pixel."""
+        found = self.without_doubt
+        if self.wrong is None:
+            return found
+        return found._replace(model_var=found.model_var + self.doubt_var())
+
+    @cached_property
+    def without_doubt(self) -> Prediction:
+        """The same as if all points that were left out were certainly wrong."""
         found = self.calibrated.apply(self.predict())
         if not (found.mean.isfinite().all() and found.var.isfinite().all()):
             raise ValueError(
@@ -165,6 +176,10 @@ class Fitted(ABC):
         onto = torch.cat([post.mean[..., None], post.root], -1).mT
         mean, model_var = project_in_blocks(pyramid, onto)
         return mean.view(-1, 1, *pyramid.size), model_var.view(-1, 1, *pyramid.size)
+
+    def doubt_var(self) -> Tensor:
+        """Variance of every pixel of one image in case points were right that were left out."""
+        return torch.zeros_like(self.without_doubt.mean)  # one point hardly moves the weights
 
     def leave_one_out(self) -> LeaveOneOut:
         """For a batch of one: what all other points predict at each point, calibrated.
@@ -348,6 +363,19 @@ class CorrelatedFit(Fitted):
             s = torch.ones_like(mean) if seen.amplitude is None else seen.amplitude.to(mean)
             ratio = s.square() + self.kernel.nugget
         return Prediction(mean, model_var, ratio / post.beta.view(-1, 1, 1, 1))
+
+    @torch.no_grad()
+    def doubt_var(self) -> Tensor:
+        """Variance of every pixel of one image in case points were right that were left out."""
+        seen = self.observed
+        out = seen.weight[0] == 0
+        if self.wrong is None or not out.any() or out.all():
+            return super().doubt_var()
+        residual, _, noise_var = self.predict_left_out()
+        s = seen.s[0].double()
+        ratio = noise_var * self.posterior.beta.double() / s.square()
+        points = LeftOut(*(part[out] for part in (seen.x[0], s, ratio, residual, self.wrong)))
+        return doubt_var(self.fields[0], points).view_as(self.without_doubt.mean)
 
     def predict_left_out(self) -> tuple[Tensor, Tensor, Tensor]:
         """Residual, model variance and noise variance of each point of one image."""

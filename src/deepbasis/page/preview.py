@@ -8,7 +8,6 @@ import torch
 
 from deepbasis.layer import Fitted, Pyramid
 from deepbasis.layer.errors import CorrelatedFit
-from deepbasis.layer.judge import WRONG
 from deepbasis.model import Scene
 from deepbasis.points import to_points
 from deepbasis.result import Completion
@@ -60,7 +59,7 @@ class Preview:
         used = to_points(rows, self.scene.pyramid.size).inside(self.scene.pyramid.size)
         observed, layer = self.scene.observe(used), self.scene.network.fit
         wrong = layer.judge(observed)
-        thinned = self._thin(layer.fit_without(observed, wrong > WRONG))
+        thinned = self._thin(layer.fit_without_wrong(observed, wrong))
         return Completion.of(thinned.prediction, used, thinned, wrong)
 
     def _thin(self, fitted: Fitted) -> Fitted:

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Variance around points that were left out, in case they were right.
+
+A point that is probably wrong is left out of the fit, but with probability 1 - p it is right. Then
+log depth around it is g r more than the other points predict: r is the residual of the point, and g
+the share of it that a pixel would take over. Over both cases, the variance of log depth is larger
+by p (1 - p) (g r)^2.
+
+g is the covariance of the errors of pixel and point, given the neighbours of the pixel, relative to
+the variance of the point with its noise, given its own. It is computed for the blocks of pixels
+that would have the point among their neighbours; farther away, other points lie between.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.linalg import vector_norm
+
+from deepbasis.fit.field import Field
+from deepbasis.fit.kernel import whitener
+from deepbasis.shapes import Float
+
+# A point whose p (1 - p) is smaller is certainly wrong.
+CERTAIN = 0.05
+
+
+class LeftOut(NamedTuple):
+    """Points that were left out."""
+
+    x: Float[Tensor, "n f"]
+    """As in `correlated.locate`."""
+    amplitude: Float[Tensor, "n"]
+    ratio: Float[Tensor, "n"]
+    """Variance of error and noise given the other points, relative to amplitude^2 / beta."""
+    residual: Float[Tensor, "n"]
+    """Log depth minus what the other points predict."""
+    wrong: Float[Tensor, "n"]
+    """Probability that the point is wrong."""
+
+    @property
+    def var(self) -> Float[Tensor, "n"]:
+        """Variance of log depth at the point, over both cases."""
+        return self.wrong * (1 - self.wrong) * self.residual.square()
+
+
+def doubt_var(field: Field, points: LeftOut) -> Float[Tensor, "_"]:
+    """Variance of log depth at every pixel, in reading order, in addition to that of the fit.
+
+    Args:
+        field: of the points that were not left out.
+        points: those that were.
+
+    Returns:
+        The additional variance.
+    """
+    kernel, ramp = field.kernel, field.ramp
+    pixels = field.pixels_of(0, field.down, field.ring)
+    blend = (ramp[:, None] * ramp).flatten()
+    total, weight = field.places.new_zeros(2, field.size[0] * field.size[1])
+    weight.index_add_(0, pixels.flatten(), blend.repeat(len(pixels)))
+    middle = field.pixel_places[pixels, :2].mean(1)
+    reach = vector_norm(field.places[field.near, :2] - middle[:, None], dim=-1).amax(1)
+    if len(field.index) <= 2 * field.k:  # all points are neighbours of all blocks
+        reach.fill_(torch.inf)
+    scaled = kernel.scale(points.x).to(middle)
+    for i in (points.wrong * (1 - points.wrong) > CERTAIN).nonzero()[:, 0].tolist():
+        place = scaled[i : i + 1]
+        some = (vector_norm(place[:, :2] - middle, dim=-1) <= reach).nonzero()[:, 0]
+        near, at = field.near[some], field.places_of(pixels[some])
+        white = whitener(kernel, field.places[near], field.noise[near]).to(at)
+        u = white @ kernel.correlation(field.places[near], at)
+        own = white @ kernel.correlation(field.places[near], place.expand(len(some), 1, -1))
+        cov = kernel.correlation(at, place.expand(len(some), 1, -1)) - u.mT @ own
+        gain = cov[..., 0] / points.ratio[i].to(at) / points.amplitude[i]
+        found = points.var[i].to(at) * gain.square() * blend
+        total.index_add_(0, pixels[some].flatten(), found.flatten())
+    s = 1 if field.amplitude is None else field.amplitude.flatten().square()
+    return s * total / weight
