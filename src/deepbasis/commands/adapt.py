@@ -60,9 +60,8 @@ class Adapt:
 
     def run(self) -> None:
         """Adapt, show errors and coverage before and after, and write the model."""
-        from deepbasis.conformal import FEWEST_GROUPS
         from deepbasis.data.files import find_folder
-        from deepbasis.data.sources import CachedFrames, Source, fingerprint, split_validation
+        from deepbasis.data.sources import CachedFrames, Source, split_validation
         from deepbasis.model import load
 
         find_folder(self.out.parent, "create it first")
@@ -73,10 +72,6 @@ class Adapt:
         frames, val_frames = split_validation(CachedFrames(everything), count)
         try:
             from lightning_fabric import Fabric
-
-            from deepbasis.calibrate.adapt import adapt, learn_conformal
-            from deepbasis.calibrate.familiarity import learn_familiarity
-            from deepbasis.calibrate.measure import measure
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(
                 f'adapting needs {error.name}: pip install "deepbasis[train]"'
@@ -84,10 +79,21 @@ class Adapt:
         import torch
 
         fabric = Fabric(accelerator="cuda" if torch.cuda.is_available() else "cpu", devices=1)
-        network = model.to(fabric.device).network
+        model.to(fabric.device)
         if self.familiarity_only:
             self._learn_familiarity(fabric, model, frames, val_frames)
-            return
+        else:
+            self._learn(fabric, model, frames, val_frames)
+
+    def _learn(
+        self, fabric: "Fabric", model: "Completer", frames: "Frames", val_frames: "Frames"
+    ) -> None:
+        from deepbasis.calibrate.adapt import adapt
+        from deepbasis.calibrate.familiarity import learn_familiarity
+        from deepbasis.calibrate.measure import measure
+        from deepbasis.data.sources import fingerprint
+
+        network, count = model.network, len(val_frames)
         points = self.points or model.card.training.get("fit_points", TrainConfig().fit_points)
         before = measure(fabric, network, val_frames, MEASURED, unmeasured_only=True)
         found = adapt(network, frames, fabric, points)
@@ -103,16 +109,22 @@ class Adapt:
             print(f"on {count} validation frames, before and after:")
             print(table(before, after))
         print(f"model            {self.out}")
-        if count < FEWEST_GROUPS:
-            print(
-                f"conformal table  not written: it needs {FEWEST_GROUPS} validation frames, and "
-                f"there are {count}"
+        print(f"conformal table  {self._write_conformal(fabric, model, val_frames)}")
+
+    def _write_conformal(self, fabric: "Fabric", model: "Completer", frames: "Frames") -> str:
+        """Write the table if there are enough frames; says what was done."""
+        from deepbasis.calibrate.adapt import learn_conformal
+        from deepbasis.conformal import FEWEST_GROUPS
+
+        if len(frames) < FEWEST_GROUPS:
+            return (
+                f"not written: it needs {FEWEST_GROUPS} validation frames, and there are "
+                f"{len(frames)}"
             )
-            return
         drawn = MEASURED[1:] if self.points is None else (self.points.rpartition("-")[2],)
         file = self.out.with_suffix(".json")
-        learn_conformal(network, val_frames, fabric, drawn).save(file)
-        print(f"conformal table  {file}, for `deepbasis complete --calibration`")
+        learn_conformal(model.network, frames, fabric, drawn).save(file)
+        return f"{file}, for `deepbasis complete --calibration`"
 
     def _learn_familiarity(
         self, fabric: "Fabric", model: "Completer", frames: "Frames", val_frames: "Frames"

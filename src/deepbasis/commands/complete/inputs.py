@@ -80,51 +80,13 @@ def find_frames(settings: Complete) -> list[Frame]:
     """
     if any(is_recording(path) for path in settings.images):
         return recorded_frames(settings)
-    for path in settings.images:
-        if bags := _bags_of(path):
-            raise ValueError(f"{path} is a folder of bags without metadata.yaml; pass {bags[0]}")
-    _refuse(settings, TOPICS, f"is for bags only; {settings.images[0]} is not a bag")
-    paths: list[Path] = []
-    for path in settings.images:
-        found = _pictures(path) if path.is_dir() else [find_file(path)]
-        if path.suffix.lower() == ".json":
-            raise ValueError(
-                f"{path} is not an image; only files of Nerfstudio are read, and they must be "
-                f"called {TRANSFORMS}"
-            )
-        if path.name == METADATA:
-            raise ValueError(f"{path} is a part of a ROS 2 bag: pass its folder, {path.parent}")
-        if path.suffix.lower() in NOT_PICTURES and found == [path]:
-            raise ValueError(f"{path} is not an image; pass measurements with --sparse {path}")
-        paths.extend(one for one in found if one not in paths)
-    by_name: dict[str, tuple[Path, int | None]] = {}
-    for path in paths:
-        for name, number in _frames_of(path):
-            if name in by_name:
-                raise ValueError(
-                    f"the results of {by_name[name][0]} and {path} would have the same name; "
-                    "rename one, or complete them separately with another --out"
-                )
-            by_name[name] = path, number
-    names = list(by_name)
+    by_name = _name_frames(_list_images(settings))
     if settings.sparse is not None and settings.sparse.is_dir():
         check_colmap(settings.sparse)
     if settings.trajectory is not None or (settings.sparse and is_colmap(settings.sparse)):
-        return mapped_frames({name: by_name[name][0] for name in names}, settings)
-    if settings.cloud and settings.intrinsics is None:
-        raise ValueError("--cloud needs the camera: pass --intrinsics")
-    if settings.extrinsics is not None and (settings.sparse is None or settings.intrinsics is None):
-        raise ValueError("--extrinsics is for point clouds: pass --sparse and --intrinsics")
-    if settings.sparse is None:
-        _refuse(settings, ("confidence",), "is of the depth of --sparse: pass it as well")
-    if settings.poses is None:
-        _refuse(settings, ("tolerance",), "is for recordings and poses: leave it out")
-    elif not settings.sequence:
-        raise ValueError("--poses is for sequences only: pass --sequence")
-    elif settings.intrinsics is None:
-        raise ValueError("--poses needs the camera: pass --intrinsics")
-    if settings.sequence:
-        names.sort(key=_natural)
+        return mapped_frames({name: path for name, (path, _) in by_name.items()}, settings)
+    _check_options(settings)
+    names = sorted(by_name, key=_natural) if settings.sequence else list(by_name)
     poses: Sequence[Float[np.ndarray, "4 4"] | None] = [None] * len(names)
     if settings.poses is not None:
         poses = read_trajectory(settings.poses).match(names, settings.poses, _tolerance(settings))
@@ -151,6 +113,58 @@ def find_frames(settings: Complete) -> list[Frame]:
         )
         for name, pose in zip(names, poses, strict=True)
     ]  # fmt: skip
+
+
+def _list_images(settings: Complete) -> list[Path]:
+    """Images and videos, those of folders included."""
+    for path in settings.images:
+        if bags := _bags_of(path):
+            raise ValueError(f"{path} is a folder of bags without metadata.yaml; pass {bags[0]}")
+    _refuse(settings, TOPICS, f"is for bags only; {settings.images[0]} is not a bag")
+    paths: list[Path] = []
+    for path in settings.images:
+        found = _pictures(path) if path.is_dir() else [find_file(path)]
+        if path.suffix.lower() == ".json":
+            raise ValueError(
+                f"{path} is not an image; only files of Nerfstudio are read, and they must be "
+                f"called {TRANSFORMS}"
+            )
+        if path.name == METADATA:
+            raise ValueError(f"{path} is a part of a ROS 2 bag: pass its folder, {path.parent}")
+        if path.suffix.lower() in NOT_PICTURES and found == [path]:
+            raise ValueError(f"{path} is not an image; pass measurements with --sparse {path}")
+        paths.extend(one for one in found if one not in paths)
+    return paths
+
+
+def _name_frames(paths: Sequence[Path]) -> dict[str, tuple[Path, int | None]]:
+    """Image of each frame, and its number in a video."""
+    by_name: dict[str, tuple[Path, int | None]] = {}
+    for path in paths:
+        for name, number in _frames_of(path):
+            if name in by_name:
+                raise ValueError(
+                    f"the results of {by_name[name][0]} and {path} would have the same name; "
+                    "rename one, or complete them separately with another --out"
+                )
+            by_name[name] = path, number
+    return by_name
+
+
+def _check_options(settings: Complete) -> None:
+    """Refuse options of images that lack another one, or that would be ignored."""
+    if settings.cloud and settings.intrinsics is None:
+        raise ValueError("--cloud needs the camera: pass --intrinsics")
+    if settings.extrinsics is not None and (settings.sparse is None or settings.intrinsics is None):
+        raise ValueError("--extrinsics is for point clouds: pass --sparse and --intrinsics")
+    if settings.sparse is None:
+        _refuse(settings, ("confidence",), "is of the depth of --sparse: pass it as well")
+    if settings.poses is None:
+        _refuse(settings, ("tolerance",), "is for recordings and poses: leave it out")
+    elif not settings.sequence:
+        raise ValueError("--poses is for sequences only: pass --sequence")
+    elif settings.intrinsics is None:
+        raise ValueError("--poses needs the camera: pass --intrinsics")
 
 
 def is_recording(path: Path) -> bool:

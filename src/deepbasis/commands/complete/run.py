@@ -4,7 +4,7 @@
 import json
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
 from typing import Any, NamedTuple, TypeVar
@@ -75,14 +75,7 @@ def run(settings: Complete) -> None:
         left, summaries = planned, dict.fromkeys(summaries)  # each frame needs those before it
     failed: list[Failed] = []
     warned: Counter[str] = Counter()
-    if len(left) < len(planned):
-        count = len(planned) - len(left)
-        settings.say(
-            f"{of_frames(count, len(planned))} {'is' if count == 1 else 'are'} done already"
-        )
-    for one in planned:
-        if settings.json and (found := summaries[one.frame.name]) is not None:
-            tell(one, found, settings, warned)
+    tell_done(planned, summaries, settings, warned)
     with open_sinks(settings, () if left else planned) as sinks:
         waiting = deque(planned)  # for the sinks, which take frames in order
         # Closed at any end, so that the bar gives the terminal its cursor back.
@@ -98,10 +91,7 @@ def run(settings: Complete) -> None:
                 add_up_to(one, waiting, sinks, summaries)
         add_up_to(None, waiting, sinks, summaries)
     done = [one for one in planned if summaries[one.frame.name] is not None]
-    for warning, frames_of_it in warned.items():
-        if frames_of_it > 1:
-            more = "1 more frame" if frames_of_it == 2 else f"{frames_of_it - 1} more frames"
-            print(f"warning: the same for {more}: {warning}", file=sys.stderr)
+    tell_repeated(warned)
     report_checks(done, summaries, settings)
     if done:
         places = [f"depth, std and summaries are in {settings.out}"] if left else []
@@ -109,6 +99,29 @@ def run(settings: Complete) -> None:
             settings.say("; ".join(places))
     if failed:
         report_failures(failed, len(planned), settings)
+
+
+def tell_done(
+    planned: Sequence[Planned],
+    summaries: dict[str, dict[str, Any] | None],
+    settings: Complete,
+    warned: Counter[str],
+) -> None:
+    """Print which frames an earlier run has completed."""
+    done = [(one, found) for one in planned if (found := summaries[one.frame.name]) is not None]
+    if done:
+        verb = "is" if len(done) == 1 else "are"
+        settings.say(f"{of_frames(len(done), len(planned))} {verb} done already")
+    for one, found in done if settings.json else []:
+        tell(one, found, settings, warned)
+
+
+def tell_repeated(warned: Counter[str]) -> None:
+    """Print how many frames share a warning that was printed for the first of them only."""
+    for warning, count in warned.items():
+        if count > 1:
+            more = "1 more frame" if count == 2 else f"{count - 1} more frames"
+            print(f"warning: the same for {more}: {warning}", file=sys.stderr)
 
 
 def of_frames(count: int, total: int) -> str:
