@@ -89,7 +89,7 @@ def draw(cases: Sequence[Case], *, with_image: bool = True) -> "Figure":
         near, far = true.nanquantile(torch.tensor([0.01, 0.99])).tolist()
         depth, std = (torch.from_numpy(x) for x in (case.answer.depth, case.answer.std))
         error = (depth - true).abs()
-        largest = (0.0, float(error.nanquantile(0.98)))
+        largest = (0.0, max(float(x.nanquantile(0.98)) for x in (error, std)))
         mae, _, coverage = case.errors
         count = len(case.answer.points)
         if with_image:
