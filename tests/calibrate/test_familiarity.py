@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from deepbasis.calibrate.familiarity import PLAIN, ZOOMS, Judged, focal_power, worst, zoom_name
+from deepbasis.calibrate.distortions import ZOOMS, zoom_name
+from deepbasis.calibrate.familiarity import PLAIN, Judged, focal_power, worst
 
 
 def test_the_worst_distortion_sets_the_widening():
