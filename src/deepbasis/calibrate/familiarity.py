@@ -37,6 +37,8 @@ FEWEST_FRAMES = 32
 FOLDS = 32
 # Frames that are distorted in each way, and frames that tell the focal length.
 DISTORTED_FRAMES, FOCAL_FRAMES = 24, 9
+# Distorted copies of each frame that familiar ones are told from.
+COPIES = 2
 # What frames are called that are not distorted.
 PLAIN = "none"
 
@@ -61,9 +63,11 @@ def learn_familiarity(
     if len(frames) < FEWEST_FRAMES or not len(val_frames):
         return {}
     judged = judge_distorted(fabric, network, subsample(val_frames, DISTORTED_FRAMES), seed)
-    x, distorted, other = (
-        summaries(fabric, network, some) for some in (frames, Distorted(frames, seed), val_frames)
+    x, other, *copies = (
+        summaries(fabric, network, some)
+        for some in (frames, val_frames, *(Distorted(frames, seed + i) for i in range(COPIES)))
     )
+    distorted = torch.cat(copies)
     channels = network.bases.summary_channels
     typical = left_out_distances(known, x, distorted, channels)
     known.learn_summaries(x, distorted, channels)
@@ -92,14 +96,17 @@ def summaries(fabric: Fabric, network: Network, frames: Frames) -> Float[Tensor,
 def left_out_distances(
     known: Familiarity,
     x: Float[Tensor, "n f"],
-    distorted: Float[Tensor, "n f"],
+    distorted: Float[Tensor, "m f"],
     channels: Sequence[int],
 ) -> Float[Tensor, "n"]:
-    """Distance of each frame from the others, those near it in the sequence left out as well."""
+    """Distance of each frame from the others, those near it in the sequence left out as well, and
+    their copies, of which there are equally many of each frame, one round after the other.
+    """
     fold = torch.arange(len(x), device=x.device) * FOLDS // len(x)
+    fold_of_copy = fold.repeat(len(distorted) // max(len(x), 1))
     found = []
     for one in range(FOLDS):
-        known.learn_summaries(x[fold != one], distorted[fold != one], channels)
+        known.learn_summaries(x[fold != one], distorted[fold_of_copy != one], channels)
         found.append(known.distance(x[fold == one]))
     return torch.cat(found)
 

@@ -31,7 +31,7 @@ SHRINKAGE = 0.003
 DISCRIMINANT_SHRINKAGE = 0.1
 # Weight of the discriminant in the distance, per standard deviation within a class. Distances of
 # the stages have a standard deviation of about 0.15.
-DISCRIMINANT_WEIGHT = 0.7
+DISCRIMINANT_WEIGHT = 0.3
 # Smallest standard deviation of a feature, for those that a network never uses.
 SMALLEST_STD = 1e-6
 # Quantiles of the distances of familiar frames between which the prior is widened more and more.
