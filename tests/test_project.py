@@ -50,7 +50,7 @@ NETS_LAYERS = [
     "encoders", "decoder", "basis", "familiarity", "frozen", "foreign", "kriging", "network",
     "folding", "cost",
 ]  # fmt: skip
-CALIBRATE_LAYERS = ["measure", "familiarity", "learn", "adapt"]
+CALIBRATE_LAYERS = ["measure", "distortions", "familiarity", "learn", "adapt"]
 TRAIN_LAYERS = [
     "config", "job", "checkpoint", "record", "loop", "finish", "report", "run",
 ]  # fmt: skip

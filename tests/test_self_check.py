@@ -55,7 +55,7 @@ def shifted(rows):
 
 
 def scaled(rows):
-    return rows * [1, 1, 6]
+    return rows * [1, 1, 10]
 
 
 def zoomed(rows):

@@ -31,7 +31,7 @@ MANY_OUTSIDE = 0.1
 SMALLEST_IMAGE = 64
 # An image is unfamiliar if a smaller share of familiar ones looks as unusual. With a few points it
 # does not matter: on all scenes that were tried, intervals then keep their coverage.
-UNFAMILIAR, FEW_POINTS = 0.065, 20
+UNFAMILIAR, FEW_POINTS = 0.05, 20
 NO_POINTS = "there are no points: the depth is what the model expects from the image alone"
 
 

@@ -4,8 +4,17 @@
 import math
 
 import pytest
+import torch
 
-from deepbasis.calibrate.familiarity import PLAIN, ZOOMS, Judged, focal_power, worst, zoom_name
+from deepbasis.calibrate.distortions import ZOOMS, zoom_name
+from deepbasis.calibrate.familiarity import (
+    PLAIN,
+    Judged,
+    focal_power,
+    left_out_distances,
+    worst,
+)
+from deepbasis.nets.familiarity import Familiarity
 
 
 def test_the_worst_distortion_sets_the_widening():
@@ -27,3 +36,13 @@ def test_the_share_of_a_zoom_that_is_not_seen_is_found(slope, power):
     }
     judged[PLAIN] = Judged(0.1, 0, 0, 0, 0)
     assert focal_power(judged) == pytest.approx(power)
+
+
+def test_frames_are_judged_without_their_distorted_copies(generator):
+    x = torch.randn(64, 12, generator=generator)
+    copies = torch.cat([x, x]) + 1
+    changed = copies.clone()
+    changed[[62, 63, 126, 127]] += 5 * torch.randn(4, 12, generator=generator)
+    one, other = (left_out_distances(Familiarity(), x, c, (2, 3, 1, 6)) for c in (copies, changed))
+    torch.testing.assert_close(one[62:], other[62:], rtol=0, atol=0)
+    assert not torch.isclose(one[:62], other[:62]).any()

@@ -3,10 +3,18 @@
 
 import numpy as np
 import pytest
+import scipy.linalg
 import torch
 
 from deepbasis import fit
-from deepbasis.nets.familiarity import RAMP, SHRINKAGE, Familiarity
+from deepbasis.nets.familiarity import (
+    DISCRIMINANT_SHRINKAGE,
+    DISCRIMINANT_WEIGHT,
+    RAMP,
+    SHRINKAGE,
+    Familiarity,
+    discriminant,
+)
 
 CHANNELS = (2, 3, 1, 6)
 
@@ -19,9 +27,18 @@ def summaries(generator):
 
 
 @pytest.fixture
-def known(summaries):
+def distorted(summaries, generator):
+    """The same frames, in which two channels are larger and two vary more."""
+    moved = summaries.clone()
+    moved[:, [1, 7]] += 4
+    moved[:, [2, 3]] += 2 * torch.randn(200, 2, generator=generator)
+    return moved
+
+
+@pytest.fixture
+def known(summaries, distorted):
     found = Familiarity()
-    found.learn_stages(summaries, CHANNELS)
+    found.learn_summaries(summaries, distorted, CHANNELS)
     typical = found.distance(summaries).sort().values
     found.store(typical=typical, scale=3.0, offset_var=0.5, focal=0.8, focal_power=0.5)
     return found
@@ -38,8 +55,33 @@ def test_distance_is_the_mahalanobis_distance_of_each_stage(known, summaries):
         squares.append((off @ np.linalg.inv(cov) * off).sum(1) / c)
         start += c
     expected = np.sqrt(np.mean(squares, 0))
+    known.store(direction=None)  # as in files of earlier versions
     np.testing.assert_allclose(known.distance(summaries).numpy(), expected, rtol=1e-4)
     assert expected.mean() == pytest.approx(1, abs=0.1)
+
+
+def test_the_discriminant_separates_most(summaries, distorted):
+    """The largest ratio of the variance between classes to that within, by eigenvectors."""
+    std = summaries.double().std(0).numpy()
+    parts = [part.double().numpy() / std for part in (summaries, distorted)]
+    within = np.concatenate([part - part.mean(0) for part in parts])
+    cov = np.cov(within.T, bias=True) + DISCRIMINANT_SHRINKAGE * np.eye(12)
+    apart = parts[1].mean(0) - parts[0].mean(0)
+    expected = scipy.linalg.eigh(np.outer(apart, apart), cov)[1][:, -1]
+    found = discriminant(summaries, distorted).numpy() * std
+    np.testing.assert_allclose(found, expected * np.sign(expected @ apart), rtol=1e-4, atol=1e-5)
+
+
+def test_distorted_frames_are_farther_away_because_of_the_discriminant(known, summaries, distorted):
+    far, near = known.distance(distorted), known.distance(summaries)
+    along = DISCRIMINANT_WEIGHT * discriminant(summaries, distorted)
+    torch.testing.assert_close(known.direction, along.float())
+    direction = known.direction
+    known.store(direction=None)
+    change = (distorted - summaries.mean(0)) @ direction
+    torch.testing.assert_close(far - known.distance(distorted), change, atol=1e-4, rtol=1e-4)
+    assert change.mean() > DISCRIMINANT_WEIGHT
+    assert float((near - known.distance(summaries)).mean()) == pytest.approx(0, abs=1e-4)
 
 
 def test_familiarity_is_the_share_of_frames_that_are_as_unusual(known, summaries):
@@ -90,6 +132,11 @@ def test_nothing_is_known_before_it_is_learned_and_a_file_brings_it_back(known, 
     assert not fresh.state_dict()
     fresh.load_state_dict(known.state_dict())
     torch.testing.assert_close(fresh.distance(summaries), known.distance(summaries))
+    old = {name: value for name, value in known.state_dict().items() if name != "direction"}
+    earlier = Familiarity()
+    earlier.load_state_dict(old)
+    known.store(direction=None)
+    torch.testing.assert_close(earlier.distance(summaries), known.distance(summaries))
     known.forget()
     assert not known.state_dict()
 

@@ -1,23 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """Learn which images are familiar to a network, and how much less accurate it is on others.
 
-Nothing but the frames of training is needed. How far off depth is where a network has not been
-trained is learned from frames that it was not trained on, distorted: seen through other lenses,
-in other colours, blurred, tilted.
+Nothing but the frames of training is needed. In which direction unfamiliar images differ is
+learned from the frames themselves, distorted: seen through other lenses, in other colours, blurred,
+upside down. How far off depth is there is learned from frames that the network was not trained on,
+distorted in the same ways.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from lightning_fabric import Fabric
-from torch import Generator, Tensor
+from torch import Tensor
 
 from deepbasis import latent
+from deepbasis.calibrate.distortions import (
+    DISTORTIONS,
+    ZOOMS,
+    Distorted,
+    Distortion,
+    zoom_name,
+)
 from deepbasis.calibrate.measure import gather_rows, share
-from deepbasis.data.sample import Frames, Sample, crop, seeded
+from deepbasis.data.sample import Frames, Sample, seeded
 from deepbasis.data.sources import subsample
 from deepbasis.nets import Network
 from deepbasis.nets.familiarity import Familiarity
@@ -30,83 +37,10 @@ FEWEST_FRAMES = 32
 FOLDS = 32
 # Frames that are distorted in each way, and frames that tell the focal length.
 DISTORTED_FRAMES, FOCAL_FRAMES = 24, 9
-Distortion = Callable[[Sample, Generator], Sample]
-
-
-def enlarge(factor: float) -> Distortion:
-    """A random part at full size: the field of view of a longer lens."""
-
-    def apply(sample: Sample, generator: Generator) -> Sample:
-        size = sample.image.shape[1:]
-        kept = [max(int(n / factor), 1) for n in size]
-        start = [
-            int(torch.randint(n - m + 1, (), generator=generator))
-            for n, m in zip(size, kept, strict=True)
-        ]
-        part = crop(sample, *(slice(a, a + m) for a, m in zip(start, kept, strict=True)))
-        return resize(part, (size[0], size[1]))
-
-    return apply
-
-
-def resize(sample: Sample, size: tuple[int, int]) -> Sample:
-    """Another number of pixels."""
-    image = F.interpolate(
-        sample.image[None].float(), size, mode="bilinear", align_corners=False, antialias=True
-    )
-    depth = F.interpolate(sample.depth[None], size, mode="nearest-exact")[0]
-    return sample._replace(image=image[0].round().clamp(0, 255).to(torch.uint8), depth=depth)
-
-
-def scale(factor: float) -> Distortion:
-    """More pixels, or fewer."""
-
-    def apply(sample: Sample, generator: Generator) -> Sample:
-        height, width = (round(factor * n) for n in sample.image.shape[1:])
-        return resize(sample, (height, width))
-
-    return apply
-
-
-def colour(sample: Sample, generator: Generator) -> Sample:
-    """Another white balance, exposure and gamma."""
-    gain = torch.exp(0.5 * torch.randn(3, 1, 1, generator=generator))
-    gamma = torch.exp(0.5 * torch.randn((), generator=generator))
-    image = 255 * (sample.image / 255 * gain).clamp(0, 1) ** gamma
-    return sample._replace(image=image.round().to(torch.uint8))
-
-
-def blur(sample: Sample, generator: Generator) -> Sample:
-    """Out of focus: a third of the resolution."""
-    height, width = sample.image.shape[1:]
-    small = resize(sample, (max(height // 3, 1), max(width // 3, 1)))
-    return resize(small, (height, width))._replace(depth=sample.depth)
-
-
-def grain(sample: Sample, generator: Generator) -> Sample:
-    """Noise of a camera in the dark."""
-    noise = 15 * torch.randn(sample.image.shape, generator=generator)
-    image = (sample.image + noise).round().clamp(0, 255)
-    return sample._replace(image=image.to(torch.uint8))
-
-
-def turn(sample: Sample, generator: Generator) -> Sample:
-    """Upside down."""
-    return sample._replace(image=sample.image.flip(1), depth=sample.depth.flip(1))
-
-
-def zoom_name(factor: float) -> str:
-    """What a zoom is called."""
-    return f"zoom {factor:g}"
-
-
+# Distorted copies of each frame that familiar ones are told from.
+COPIES = 2
+# What frames are called that are not distorted.
 PLAIN = "none"
-ZOOMS = (1.5, 2.0, 3.0)
-DISTORTIONS: dict[str, Distortion] = {
-    **{zoom_name(factor): enlarge(factor) for factor in ZOOMS},
-    "half size": scale(0.5), "larger": scale(1.5), "colour": colour, "blur": blur,
-    "grain": grain, "upside down": turn,
-}  # fmt: skip
 
 
 @torch.no_grad()
@@ -129,10 +63,14 @@ def learn_familiarity(
     if len(frames) < FEWEST_FRAMES or not len(val_frames):
         return {}
     judged = judge_distorted(fabric, network, subsample(val_frames, DISTORTED_FRAMES), seed)
-    x, other = (summaries(fabric, network, some) for some in (frames, val_frames))
+    x, other, *copies = (
+        summaries(fabric, network, some)
+        for some in (frames, val_frames, *(Distorted(frames, seed + i) for i in range(COPIES)))
+    )
+    distorted = torch.cat(copies)
     channels = network.bases.summary_channels
-    typical = left_out_distances(known, x, channels)
-    known.learn_stages(x, channels)
+    typical = left_out_distances(known, x, distorted, channels)
+    known.learn_summaries(x, distorted, channels)
     typical = torch.cat([typical, known.distance(other)]).sort().values
     found = {"frames": len(frames) + len(val_frames)} | worst(judged)
     focal = usual_focal(frames)
@@ -156,13 +94,19 @@ def summaries(fabric: Fabric, network: Network, frames: Frames) -> Float[Tensor,
 
 
 def left_out_distances(
-    known: Familiarity, x: Float[Tensor, "n f"], channels: Sequence[int]
+    known: Familiarity,
+    x: Float[Tensor, "n f"],
+    distorted: Float[Tensor, "m f"],
+    channels: Sequence[int],
 ) -> Float[Tensor, "n"]:
-    """Distance of each frame from the others, those near it in the sequence left out as well."""
+    """Distance of each frame from the others, those near it in the sequence left out as well, and
+    their copies, of which there are equally many of each frame, one round after the other.
+    """
     fold = torch.arange(len(x), device=x.device) * FOLDS // len(x)
+    fold_of_copy = fold.repeat(len(distorted) // max(len(x), 1))
     found = []
     for one in range(FOLDS):
-        known.learn_stages(x[fold != one], channels)
+        known.learn_summaries(x[fold != one], distorted[fold_of_copy != one], channels)
         found.append(known.distance(x[fold == one]))
     return torch.cat(found)
 

@@ -5,7 +5,10 @@ An image is summed up by the mean of each channel of the encoder's stages, at st
 Training frames give mean and covariance of these summaries, for each stage. The distance of an
 image is the root of the mean over the stages of its squared Mahalanobis distance per channel, so
 that each stage counts the same: the first ones know the camera, the last ones the things in the
-picture. It is compared with the distances of frames that the statistics were not measured on.
+picture. Scenes differ in many ways that do not matter, so a direction is added in which the
+summaries of distorted training frames differ from those of the frames themselves: the linear
+discriminant of the two. The distance of an image is compared with those of frames that the
+statistics were not measured on.
 
 The prior of an image that is farther away than most of these is wider, up to what was learned from
 distorted frames.
@@ -24,6 +27,11 @@ STAGES = 4
 # Added to the variance of the features, relative to it: training frames are fewer than would be
 # needed to know the directions in which they vary least.
 SHRINKAGE = 0.003
+# The same for the discriminant, which is a single direction found among all channels.
+DISCRIMINANT_SHRINKAGE = 0.1
+# Weight of the discriminant in the distance, per standard deviation within a class. Distances of
+# the stages have a standard deviation of about 0.15.
+DISCRIMINANT_WEIGHT = 0.3
 # Smallest standard deviation of a feature, for those that a network never uses.
 SMALLEST_STD = 1e-6
 # Quantiles of the distances of familiar frames between which the prior is widened more and more.
@@ -77,9 +85,26 @@ class Stage(Known):
         return ((summary.to(self.mean) - self.mean) @ self.whitener).square().sum(1)
 
 
+def discriminant(
+    familiar: Float[Tensor, "n f"], distorted: Float[Tensor, "m f"]
+) -> Float[Tensor, "f"]:
+    """Fisher's linear discriminant, of variance 1 within a class; Bishop, PRML eq. 4.27-4.30."""
+    known, other = familiar.double(), distorted.double()
+    std = known.std(0).clamp(min=SMALLEST_STD)
+    apart = (other.mean(0) - known.mean(0)) / std
+    within = torch.cat([known - known.mean(0), other - other.mean(0)]) / std
+    cov = within.mT @ within / len(within)
+    cov.diagonal().add_(DISCRIMINANT_SHRINKAGE)
+    found = torch.linalg.solve(cov, apart)
+    return found / std / (apart @ found).sqrt().clamp(min=SMALLEST_STD)
+
+
 class Familiarity(Known):
     """Which images are familiar to a network; unknown until it is learned or loaded."""
 
+    direction: Tensor | None
+    """In which distorted frames differ from familiar ones, times its weight; None in files of
+    earlier versions, whose distance is that of the stages."""
     typical: Tensor
     """Distances of familiar frames, in rising order."""
     scale: Tensor
@@ -93,7 +118,7 @@ class Familiarity(Known):
     takes every image for one of the usual camera, 0 if it can tell."""
 
     def __init__(self) -> None:
-        super().__init__("typical", "scale", "offset_var", "focal", "focal_power")
+        super().__init__("direction", "typical", "scale", "offset_var", "focal", "focal_power")
         self.stages = nn.ModuleList(Stage() for _ in range(STAGES))
 
     @property
@@ -106,18 +131,28 @@ class Familiarity(Known):
         for module in (self, *self.stages):
             module.store(**dict.fromkeys(module._buffers))
 
-    def learn_stages(self, summaries: Float[Tensor, "n f"], channels: Sequence[int]) -> None:
-        """Learn mean and covariance of the summaries of some frames."""
+    def learn_summaries(
+        self,
+        summaries: Float[Tensor, "n f"],
+        distorted: Float[Tensor, "m f"],
+        channels: Sequence[int],
+    ) -> None:
+        """Learn the summaries of some frames, and how those of distorted frames differ."""
         parts = torch.split(summaries, list(channels), 1)
         for stage, part in zip(self.stages, parts, strict=True):
             stage.learn(part)  # type: ignore[operator]
+        self.store(direction=DISCRIMINANT_WEIGHT * discriminant(summaries, distorted))
 
     def distance(self, summary: Float[Tensor, "b f"]) -> Float[Tensor, "b"]:
-        """Distance of images; familiar ones are at about 1."""
+        """Distance of images; familiar ones are at about 1, and it may be negative."""
         stages: Any = list(self.stages)
         parts = torch.split(summary, [len(stage.mean) for stage in stages], 1)
         squares = [stage.square(part) for stage, part in zip(stages, parts, strict=True)]
-        return torch.stack(squares).mean(0).sqrt()
+        distance = torch.stack(squares).mean(0).sqrt()
+        if self.direction is None:
+            return distance
+        mean = torch.cat([stage.mean for stage in stages])
+        return distance + (summary.to(mean) - mean) @ self.direction
 
     def of(self, summary: Float[Tensor, "1 f"] | None) -> float | None:
         """Familiarity of an image: see `Completion.familiarity`."""
