@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole-map uncertainty on test frames: calibration of distances and regions, and next points.
+"""Whole-map uncertainty on frames of NYU: calibration of distances and regions, and next points.
 
 Tables: what samples cost; coverage of the 90 % intervals of distances between random pixels and of
 the mean depth of random rectangles, with the joint posterior and as if pixels were independent; the
@@ -21,20 +21,22 @@ import torch
 import deepbasis
 from deepbasis import Completion, joint, latent
 from deepbasis.data.sample import Sample
-from deepbasis.data.sources import Source
+from deepbasis.data.sources import Source, split_validation, subsample
 from deepbasis.model import Completer, Scene
 from deepbasis.patterns import parse
 
 Array = npt.NDArray[np.float64]
 
 LEVEL = 0.9
-POINTS = ("500", "50", "12")
+POINTS, NEAREST_POINTS = ("500", "50", "12"), ("300", "50", "12")
 PAIRS, REGIONS = 1000, 500
 # Sides of the random rectangles, as shares of those of the image.
 SIDES = (0.04, 0.5)
 # Pixels between near pairs, at most.
 NEAR = 10
 NEXT = (5, 10, 20)
+# Validation frames of the pretrained models.
+VALIDATION = 64
 # Numbers of random points between which the number for the same error is interpolated.
 RANDOM = (3, 4, 5, 7, 10, 14, 20, 28)
 
@@ -136,14 +138,15 @@ def nearest(model: Completer, frames: list[Sample]) -> None:
     print("true one, mean (0.5 if calibrated), and shares of regions with less than 5 % and more")
     print("than 95 %; drawn one divided by the true one, median")
     print("points | mean  < 5 %  > 95 % | drawn / true")
-    for word in POINTS:
+    for word in NEAREST_POINTS:
         found = []
         for out, frame, rng in complete_each(model, frames, word):
             depth = frame.depth[0].numpy()
             for mask in draw_regions(depth, -(-REGIONS // len(frames)), rng):
                 true = float(depth[mask].min())
-                drawn = out.joint._region(torch.from_numpy(mask))[0].amin(1)
-                found.append((out.probability_closer(true, mask), float(drawn.median()) / true))
+                drawn = out.joint.nearest(mask)
+                closer = float((drawn < true).double().mean())
+                found.append((closer, float(drawn.median()) / true))
         at, ratio = np.array(found).T
         low, high = np.mean(at < 0.05), np.mean(at > 0.95)
         print(f"{word:>6} | {at.mean():.2f} {low:6.1%} {high:7.1%} | {np.median(ratio):.3f}")
@@ -247,17 +250,25 @@ def speed(model: Completer, frame: Sample) -> None:
     print(f"complete {complete:.3f} s, 16 samples {sample:.3f} s, ratio {sample / complete:.2f}")
 
 
+def read_frames(root: Path, count: int, *, validation: bool) -> list[Sample]:
+    """Evenly spaced frames of NYU's test split, or of those that the models were calibrated on."""
+    source = Source("nyu", root)
+    known = source.open("train" if validation else "test")
+    frames = subsample(split_validation(known, VALIDATION)[1] if validation else known, count)
+    return [frames[i] for i in range(len(frames))]
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=Path, required=True, help="folder of NYU Depth V2")
     parser.add_argument("--model", default="indoor")
     parser.add_argument("--frames", type=int, default=40)
+    parser.add_argument("--validation", action="store_true", help="use validation frames")
     parts = {"coverage": coverage, "nearest": nearest, "next": next_points}
     parser.add_argument("--only", choices=("speed", *parts), nargs="*")
     chosen = parser.parse_args()
-    test = Source("nyu", chosen.root, count=chosen.frames).open("test")
-    frames = [test[i] for i in range(len(test))]
+    frames = read_frames(chosen.root, chosen.frames, validation=chosen.validation)
     model = deepbasis.load(chosen.model)
     wanted = chosen.only or ("speed", *parts)
     if "speed" in wanted:

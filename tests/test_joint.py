@@ -189,10 +189,49 @@ def test_regions_have_the_distribution_of_the_dense_process(errors, n, exact, mo
     line = np.where(mask, maps, np.nan)
     assert_quantity(np.nansum(np.nanmean(line[:, 2:6, 3:9], 1), 1) / 12, found.width, 4096)
     assert_quantity(np.nansum(np.nanmean(line[:, 2:6, 3:9], 2), 1) / 11, found.height, 4096)
-    for metres in np.quantile(inside.min(1), [0.1, 0.5, 0.9]):
-        want = (inside.min(1) < metres).mean()
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("reach", [0, 2])
+@pytest.mark.parametrize(("errors", "n"), CASES)
+def test_the_nearest_surface_has_the_distribution_of_averages_of_the_dense_process(
+    errors, n, reach, exact, monkeypatch
+):
+    """Of a common scale of all pixels; averaged over the bounding box, or over the region."""
+    monkeypatch.setattr(joint, "REGION_DRAWS", 4096)
+    monkeypatch.setattr(joint, "SURFACE", reach / SIZE[1])
+    if exact:
+        monkeypatch.setattr(joint, "MOST_PIXELS", 0)
+    out, mask = make_completion(errors, n), np.zeros(SIZE, dtype=bool)
+    mask[2:5, 3:9] = True
+    mask[5, 4] = True
+    known, around = mask.copy(), []
+    known[2:6, 3:9] |= not exact
+    row, column = np.nonzero(known)
+    for v, u in np.argwhere(mask):
+        near = (abs(row - v) <= reach) & (abs(column - u) <= reach)
+        around.append(near / near.sum())
+    rng, share = np.random.default_rng(0), out.error_distribution.noise_share.double().numpy()
+    normal = rng.multivariate_normal(np.zeros(80), correlation_of(out).numpy(), 10_000)
+    score = normal.reshape(-1, *SIZE)[:, known] @ np.array(around).T
+    dof, std = 4 / share[mask], 0.8 ** share[mask] * np.sqrt(out.latent_var[mask])
+    std = std / np.sqrt(stats.chi2.isf(rng.uniform(size=(10_000, 1)), dof) / dof)
+    nearest = np.exp(out.latent_mean[mask] + score * std).min(1)
+    for metres in np.quantile(nearest, [0.1, 0.5, 0.9]):
+        want = (nearest < metres).mean()
         error = np.sqrt(want * (1 - want) / 4096 + want * (1 - want) / 10_000)
         assert abs(out.probability_closer(float(metres), mask) - want) < SURE * error
+
+
+def test_a_region_of_one_pixel_is_closer_with_the_probability_of_this_pixel(indoor):
+    image, rows, _ = image_and_rows()
+    out = indoor.complete(image, rows)
+    mask = np.zeros(out.depth.shape, dtype=bool)
+    mask[40, 70] = True
+    for metres in out.depth[40, 70] * np.array([0.9, 1.0, 1.1]):
+        want = out.probability_closer(metres)[40, 70]
+        error = np.sqrt(want * (1 - want) / joint.REGION_DRAWS)
+        assert abs(out.probability_closer(metres, mask) - want) < SURE * error
 
 
 def test_a_wall_that_is_known_has_its_true_size():
