@@ -37,8 +37,11 @@ NEAR = 10
 NEXT = (5, 10, 20)
 # Validation frames of the pretrained models.
 VALIDATION = 64
-# Numbers of random points between which the number for the same error is interpolated.
-RANDOM = (3, 4, 5, 7, 10, 14, 20, 28)
+# Numbers of random and evenly spread points between which the number for the same error is
+# interpolated.
+CURVE = (3, 4, 5, 7, 10, 14, 20, 28, 40, 57)
+# Draws of the mean of a region as if its pixels were independent; its interval is narrow.
+FEW_DRAWS = 64
 
 
 def rows_at(frame: Sample, places: npt.NDArray[Any]) -> Array:
@@ -117,7 +120,7 @@ def check_regions(
     for mask in draw_regions(depth, count, rng):
         true = float(depth[mask].mean())
         found = out.size(mask, frame.intrinsics, level=LEVEL).depth
-        alone = joint.Quantity.of(draw_independent(out, mask, joint.REGION_DRAWS).mean(1), LEVEL)
+        alone = joint.Quantity.of(draw_independent(out, mask, FEW_DRAWS).mean(1), LEVEL)
         yield contains(found, true), contains(alone, true), (found.high - found.low) / true
 
 
@@ -202,26 +205,32 @@ def next_points(model: Completer, frames: list[Sample]) -> None:
         any_order = known[rng.permutation(len(known))]
         planned = scene.complete().next_points(max(NEXT))
         asked = ask_again(scene, frame, max(NEXT))
-        for count in sorted({*NEXT, *RANDOM}):
+        for count in CURVE:
             places: dict[str, npt.NDArray[Any]] = {"random": any_order[:count]}
+            places["grid"] = evenly(count, (height, width))
             if count in NEXT:
                 places |= {"planned": planned[:count], "asked again": asked[:count]}
-                places["grid"] = evenly(count, (height, width))
             for name, some in places.items():
                 out = scene.complete(rows_at(frame, some))
                 errors[name, count].append(float(np.abs(out.depth - depth)[depth > 0].mean()))
     mean = {key: float(np.mean(values)) for key, values in errors.items()}
-    print(
-        f"MAE (m) after some points, {len(frames)} frames; chosen / random: points that were chosen"
-    )
-    print("by asking again, divided by the random points that give the same MAE")
-    print("points | planned  asked again   random     grid | chosen / random")
+    print(f"MAE (m) after some points, {len(frames)} frames; chosen / random: points chosen by")
+    print("asking again, divided by the random points that give the same MAE; / grid: likewise")
+    print("points | planned  asked again   random     grid | chosen / random  chosen / grid")
     for count in NEXT:
         row = [mean[name, count] for name in ("planned", "asked again", "random", "grid")]
-        curve = [mean["random", n] for n in RANDOM]
-        same = np.exp(np.interp(-row[1], -np.array(curve), np.log(RANDOM)))
         said = f"{row[0]:7.3f} {row[1]:12.3f} {row[2]:8.3f} {row[3]:8.3f}"
-        print(f"{count:6d} | {said} | {count / same:8.2f}")
+        shares = [
+            count / points_for(row[1], [mean[name, n] for n in CURVE])
+            for name in ("random", "grid")
+        ]
+        print(f"{count:6d} | {said} | {shares[0]:15.2f} {shares[1]:14.2f}")
+
+
+def points_for(error: float, curve: list[float]) -> float:
+    """Number of points for an error, from the errors at the numbers of `CURVE`."""
+    falling = np.minimum.accumulate(curve)
+    return float(np.exp(np.interp(-error, -falling, np.log(CURVE))))
 
 
 def ask_again(scene: Scene, frame: Sample, count: int) -> Array:

@@ -9,6 +9,7 @@ the median; we do not report it.)
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -241,15 +242,8 @@ class StudentT:
 
         ln(error / score) is interpolated between noise shares and scores; its error is below 1e-3.
         """
-        from scipy.special import ndtr, stdtrit
-
-        (dof, width), which = self._kinds(var)
-        share = torch.linspace(0, 1, SHARE_KNOTS, dtype=torch.float64)
-        dof, scale = _spread(dof[:, None], width[:, None], share)
-        size = torch.linspace(0, LARGEST_SCORE, SCORE_KNOTS, dtype=torch.float64)
-        size[0] = size[1] / SCORE_KNOTS  # the ratio has a limit at 0
-        error = torch.from_numpy(-stdtrit(dof[..., None].numpy(), ndtr(-size.numpy())))
-        table = (error * scale[..., None] / size).log().to(var)
+        kinds, which = self._kinds(var)
+        table = torch.stack([_log_ratios(*kind) for kind in kinds.mT.tolist()]).to(var)
         across = (self.noise_share.to(var) * (SHARE_KNOTS - 1)).expand(score.shape)
         along = score.abs().to(var) * ((SCORE_KNOTS - 1) / LARGEST_SCORE)
         left, low = across.long().clamp(0, SHARE_KNOTS - 2), along.long().clamp(0, SCORE_KNOTS - 2)
@@ -281,7 +275,7 @@ class StudentT:
         logs = torch.lerp(table[:, which, left], table[:, which, left + 1], place - left)
         return logs.exp_() * var.sqrt()
 
-    def _kinds(self, like: Tensor) -> tuple[Tensor, Tensor]:
+    def _kinds(self, like: Tensor) -> tuple[Float[Tensor, "2 k"], Tensor]:
         """The different pairs of dof and width, and which of them each pixel has."""
         numbers = torch.as_tensor(self.dof), torch.as_tensor(self.width)
         both = torch.stack(numbers).double().cpu()
@@ -377,6 +371,20 @@ def std(
     """
     low, high = interval(mean, var, ONE_SIGMA, distribution)
     return (high - low) / 2
+
+
+@lru_cache(maxsize=64)
+def _log_ratios(dof: float, width: float) -> Float[Tensor, "k j"]:
+    """ln(error / score) in units of sqrt(var), by noise shares and normal scores."""
+    from scipy.special import ndtr, stdtrit
+
+    share = torch.linspace(0, 1, SHARE_KNOTS, dtype=torch.float64)
+    numbers = torch.tensor([[dof], [width]], dtype=torch.float64)
+    degrees, scale = _spread(numbers[0], numbers[1], share)
+    size = torch.linspace(0, LARGEST_SCORE, SCORE_KNOTS, dtype=torch.float64)
+    size[0] = size[1] / SCORE_KNOTS  # the ratio has a limit at 0
+    error = torch.from_numpy(-stdtrit(degrees[:, None].numpy(), ndtr(-size.numpy())))
+    return (error * scale[:, None] / size).log()
 
 
 def _spread(dof: Tensor, width: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:

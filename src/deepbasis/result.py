@@ -176,7 +176,7 @@ class Completion:
     def with_conformal(self, table: ConformalTable) -> "Completion":
         """The same with the intervals of a conformal table.
 
-        Samples, distances, regions and next points keep the error bars of the model.
+        Samples, distances, sizes, probabilities and next points keep the error bars of the model.
 
         Args:
             table: learned from held-out points.
