@@ -15,6 +15,7 @@ from scipy import stats
 
 import deepbasis
 from deepbasis import fit, joint
+from deepbasis.conformal import ConformalTable
 from deepbasis.data.packaged import packaged
 from deepbasis.layer import CalibrationRow
 from deepbasis.points import Points
@@ -414,6 +415,16 @@ def test_bad_input_is_refused_in_one_sentence(call):
     with pytest.raises(ValueError, match=re.escape(REFUSED[call])) as refusal:
         eval(f"out.{call}", names)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_conformal_table_changes_the_intervals_alone():
+    out = make_completion("correlated", 5)
+    table = ConformalTable.learn(np.linspace(0, 9, 99), np.zeros(99))
+    wider = out.with_conformal(table)
+    assert (wider.std > out.std).all()
+    assert np.array_equal(wider.sample(2), out.sample(2))
+    assert wider.distance((1, 1), (5, 5), CAMERA) == out.distance((1, 1), (5, 5), CAMERA)
+    assert np.array_equal(wider.probability_closer(2.0), out.probability_closer(2.0))
 
 
 def test_without_a_fit_there_is_no_joint_distribution():
