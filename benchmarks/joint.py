@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole-map uncertainty on test frames: calibration of distances and regions, and next points.
+"""Whole-map uncertainty on frames of NYU: calibration of distances and regions, and next points.
 
 Tables: what samples cost; coverage of the 90 % intervals of distances between random pixels and of
 the mean depth of random rectangles, with the joint posterior and as if pixels were independent; the
@@ -21,22 +21,27 @@ import torch
 import deepbasis
 from deepbasis import Completion, joint, latent
 from deepbasis.data.sample import Sample
-from deepbasis.data.sources import Source
+from deepbasis.data.sources import Source, split_validation, subsample
 from deepbasis.model import Completer, Scene
 from deepbasis.patterns import parse
 
 Array = npt.NDArray[np.float64]
 
 LEVEL = 0.9
-POINTS = ("500", "50", "12")
+POINTS, NEAREST_POINTS = ("500", "50", "12"), ("300", "50", "12")
 PAIRS, REGIONS = 1000, 500
 # Sides of the random rectangles, as shares of those of the image.
 SIDES = (0.04, 0.5)
 # Pixels between near pairs, at most.
 NEAR = 10
 NEXT = (5, 10, 20)
-# Numbers of random points between which the number for the same error is interpolated.
-RANDOM = (3, 4, 5, 7, 10, 14, 20, 28)
+# Validation frames of the pretrained models.
+VALIDATION = 64
+# Numbers of random and evenly spread points between which the number for the same error is
+# interpolated.
+CURVE = (3, 4, 5, 7, 10, 14, 20, 28, 40, 57)
+# Draws of the mean of a region as if its pixels were independent; its interval is narrow.
+FEW_DRAWS = 64
 
 
 def rows_at(frame: Sample, places: npt.NDArray[Any]) -> Array:
@@ -115,7 +120,7 @@ def check_regions(
     for mask in draw_regions(depth, count, rng):
         true = float(depth[mask].mean())
         found = out.size(mask, frame.intrinsics, level=LEVEL).depth
-        alone = joint.Quantity.of(draw_independent(out, mask, joint.REGION_DRAWS).mean(1), LEVEL)
+        alone = joint.Quantity.of(draw_independent(out, mask, FEW_DRAWS).mean(1), LEVEL)
         yield contains(found, true), contains(alone, true), (found.high - found.low) / true
 
 
@@ -136,14 +141,15 @@ def nearest(model: Completer, frames: list[Sample]) -> None:
     print("true one, mean (0.5 if calibrated), and shares of regions with less than 5 % and more")
     print("than 95 %; drawn one divided by the true one, median")
     print("points | mean  < 5 %  > 95 % | drawn / true")
-    for word in POINTS:
+    for word in NEAREST_POINTS:
         found = []
         for out, frame, rng in complete_each(model, frames, word):
             depth = frame.depth[0].numpy()
             for mask in draw_regions(depth, -(-REGIONS // len(frames)), rng):
                 true = float(depth[mask].min())
-                drawn = out.joint._region(torch.from_numpy(mask))[0].amin(1)
-                found.append((out.probability_closer(true, mask), float(drawn.median()) / true))
+                drawn = out.joint.nearest(mask)
+                closer = float((drawn < true).double().mean())
+                found.append((closer, float(drawn.median()) / true))
         at, ratio = np.array(found).T
         low, high = np.mean(at < 0.05), np.mean(at > 0.95)
         print(f"{word:>6} | {at.mean():.2f} {low:6.1%} {high:7.1%} | {np.median(ratio):.3f}")
@@ -199,26 +205,32 @@ def next_points(model: Completer, frames: list[Sample]) -> None:
         any_order = known[rng.permutation(len(known))]
         planned = scene.complete().next_points(max(NEXT))
         asked = ask_again(scene, frame, max(NEXT))
-        for count in sorted({*NEXT, *RANDOM}):
+        for count in CURVE:
             places: dict[str, npt.NDArray[Any]] = {"random": any_order[:count]}
+            places["grid"] = evenly(count, (height, width))
             if count in NEXT:
                 places |= {"planned": planned[:count], "asked again": asked[:count]}
-                places["grid"] = evenly(count, (height, width))
             for name, some in places.items():
                 out = scene.complete(rows_at(frame, some))
                 errors[name, count].append(float(np.abs(out.depth - depth)[depth > 0].mean()))
     mean = {key: float(np.mean(values)) for key, values in errors.items()}
-    print(
-        f"MAE (m) after some points, {len(frames)} frames; chosen / random: points that were chosen"
-    )
-    print("by asking again, divided by the random points that give the same MAE")
-    print("points | planned  asked again   random     grid | chosen / random")
+    print(f"MAE (m) after some points, {len(frames)} frames; chosen / random: points chosen by")
+    print("asking again, divided by the random points that give the same MAE; / grid: likewise")
+    print("points | planned  asked again   random     grid | chosen / random  chosen / grid")
     for count in NEXT:
         row = [mean[name, count] for name in ("planned", "asked again", "random", "grid")]
-        curve = [mean["random", n] for n in RANDOM]
-        same = np.exp(np.interp(-row[1], -np.array(curve), np.log(RANDOM)))
         said = f"{row[0]:7.3f} {row[1]:12.3f} {row[2]:8.3f} {row[3]:8.3f}"
-        print(f"{count:6d} | {said} | {count / same:8.2f}")
+        shares = [
+            count / points_for(row[1], [mean[name, n] for n in CURVE])
+            for name in ("random", "grid")
+        ]
+        print(f"{count:6d} | {said} | {shares[0]:15.2f} {shares[1]:14.2f}")
+
+
+def points_for(error: float, curve: list[float]) -> float:
+    """Number of points for an error, from the errors at the numbers of `CURVE`."""
+    falling = np.minimum.accumulate(curve)
+    return float(np.exp(np.interp(-error, -falling, np.log(CURVE))))
 
 
 def ask_again(scene: Scene, frame: Sample, count: int) -> Array:
@@ -247,17 +259,25 @@ def speed(model: Completer, frame: Sample) -> None:
     print(f"complete {complete:.3f} s, 16 samples {sample:.3f} s, ratio {sample / complete:.2f}")
 
 
+def read_frames(root: Path, count: int, *, validation: bool) -> list[Sample]:
+    """Evenly spaced frames of NYU's test split, or of those that the models were calibrated on."""
+    source = Source("nyu", root)
+    known = source.open("train" if validation else "test")
+    frames = subsample(split_validation(known, VALIDATION)[1] if validation else known, count)
+    return [frames[i] for i in range(len(frames))]
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=Path, required=True, help="folder of NYU Depth V2")
     parser.add_argument("--model", default="indoor")
     parser.add_argument("--frames", type=int, default=40)
+    parser.add_argument("--validation", action="store_true", help="use validation frames")
     parts = {"coverage": coverage, "nearest": nearest, "next": next_points}
     parser.add_argument("--only", choices=("speed", *parts), nargs="*")
     chosen = parser.parse_args()
-    test = Source("nyu", chosen.root, count=chosen.frames).open("test")
-    frames = [test[i] for i in range(len(test))]
+    frames = read_frames(chosen.root, chosen.frames, validation=chosen.validation)
     model = deepbasis.load(chosen.model)
     wanted = chosen.only or ("speed", *parts)
     if "speed" in wanted:

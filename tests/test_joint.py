@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole-map uncertainty against the dense Gaussian process of a small image and closed forms."""
 
+import itertools
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,6 +15,7 @@ from scipy import stats
 
 import deepbasis
 from deepbasis import fit, joint
+from deepbasis.conformal import ConformalTable
 from deepbasis.data.packaged import packaged
 from deepbasis.layer import CalibrationRow
 from deepbasis.points import Points
@@ -189,10 +191,49 @@ def test_regions_have_the_distribution_of_the_dense_process(errors, n, exact, mo
     line = np.where(mask, maps, np.nan)
     assert_quantity(np.nansum(np.nanmean(line[:, 2:6, 3:9], 1), 1) / 12, found.width, 4096)
     assert_quantity(np.nansum(np.nanmean(line[:, 2:6, 3:9], 2), 1) / 11, found.height, 4096)
-    for metres in np.quantile(inside.min(1), [0.1, 0.5, 0.9]):
-        want = (inside.min(1) < metres).mean()
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("reach", [0, 2])
+@pytest.mark.parametrize(("errors", "n"), CASES)
+def test_the_nearest_surface_has_the_distribution_of_averages_of_the_dense_process(
+    errors, n, reach, exact, monkeypatch
+):
+    """Of a common scale of all pixels; averaged over the bounding box, or over the region."""
+    monkeypatch.setattr(joint, "REGION_DRAWS", 4096)
+    monkeypatch.setattr(joint, "SURFACE", reach / SIZE[1])
+    if exact:
+        monkeypatch.setattr(joint, "MOST_PIXELS", 0)
+    out, mask = make_completion(errors, n), np.zeros(SIZE, dtype=bool)
+    mask[2:5, 3:9] = True
+    mask[5, 4] = True
+    known, around = mask.copy(), []
+    known[2:6, 3:9] |= not exact
+    row, column = np.nonzero(known)
+    for v, u in np.argwhere(mask):
+        near = (abs(row - v) <= reach) & (abs(column - u) <= reach)
+        around.append(near / near.sum())
+    rng, share = np.random.default_rng(0), out.error_distribution.noise_share.double().numpy()
+    normal = rng.multivariate_normal(np.zeros(80), correlation_of(out).numpy(), 10_000)
+    score = normal.reshape(-1, *SIZE)[:, known] @ np.array(around).T
+    dof, std = 4 / share[mask], 0.8 ** share[mask] * np.sqrt(out.latent_var[mask])
+    std = std / np.sqrt(stats.chi2.isf(rng.uniform(size=(10_000, 1)), dof) / dof)
+    nearest = np.exp(out.latent_mean[mask] + score * std).min(1)
+    for metres in np.quantile(nearest, [0.1, 0.5, 0.9]):
+        want = (nearest < metres).mean()
         error = np.sqrt(want * (1 - want) / 4096 + want * (1 - want) / 10_000)
         assert abs(out.probability_closer(float(metres), mask) - want) < SURE * error
+
+
+def test_a_region_of_one_pixel_is_closer_with_the_probability_of_this_pixel(indoor):
+    image, rows, _ = image_and_rows()
+    out = indoor.complete(image, rows)
+    mask = np.zeros(out.depth.shape, dtype=bool)
+    mask[40, 70] = True
+    for metres in out.depth[40, 70] * np.array([0.9, 1.0, 1.1]):
+        want = out.probability_closer(metres)[40, 70]
+        error = np.sqrt(want * (1 - want) / joint.REGION_DRAWS)
+        assert abs(out.probability_closer(metres, mask) - want) < SURE * error
 
 
 def test_a_wall_that_is_known_has_its_true_size():
@@ -305,6 +346,21 @@ def test_samples_of_a_bundled_model_keep_its_marginals(indoor):
     assert away < 0.25 * np.median(abs(np.log(maps / out.depth)))
 
 
+def test_the_nearest_surface_of_rendered_rooms_is_expected_about_where_it_is(indoor):
+    """The probability at the true nearest depth; the nearest of drawn pixels is nearer (0.92)."""
+    found = []
+    for seed, room in enumerate(packaged("rooms")):
+        depth = room.depth[0].numpy()
+        v, u = np.random.default_rng(seed).permutation(np.argwhere(depth > 0))[:200].T
+        out = indoor.complete(room.image.permute(1, 2, 0).numpy(), np.stack([u, v, depth[v, u]], 1))
+        for top, left in itertools.product((20, 100, 150), (30, 130, 230)):
+            mask = np.zeros(depth.shape, dtype=bool)
+            mask[top : top + 60, left : left + 60] = True
+            mask &= depth > 0
+            found.append(out.probability_closer(float(depth[mask].min()), mask))
+    assert 0.3 < np.mean(found) < 0.8
+
+
 def test_four_threads_that_share_a_model_give_the_same_bits_as_one(indoor):
     image, rows, _ = image_and_rows()
     images = [np.roll(image, 10 * i, 1) for i in range(4)]
@@ -359,6 +415,16 @@ def test_bad_input_is_refused_in_one_sentence(call):
     with pytest.raises(ValueError, match=re.escape(REFUSED[call])) as refusal:
         eval(f"out.{call}", names)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_conformal_table_changes_the_intervals_alone():
+    out = make_completion("correlated", 5)
+    table = ConformalTable.learn(np.linspace(0, 9, 99), np.zeros(99))
+    wider = out.with_conformal(table)
+    assert (wider.std > out.std).all()
+    assert np.array_equal(wider.sample(2), out.sample(2))
+    assert wider.distance((1, 1), (5, 5), CAMERA) == out.distance((1, 1), (5, 5), CAMERA)
+    assert np.array_equal(wider.probability_closer(2.0), out.probability_closer(2.0))
 
 
 def test_without_a_fit_there_is_no_joint_distribution():

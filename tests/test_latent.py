@@ -154,3 +154,18 @@ def test_normal_scores_become_errors_of_the_same_probability(dof):
     laplace = latent.LAPLACE.from_normal(score, var[:1])
     want = -stats.laplace.ppf(tail, scale=0.02**0.5) * sign
     np.testing.assert_allclose(laplace.numpy(), want, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("dof", [1.3, 4.0, None])
+def test_gaussians_of_a_random_scale_have_the_distribution(dof):
+    """Averaged over the scales, against scipy."""
+    share, var = torch.linspace(0.01, 1, 23), torch.full((23,), 0.04)
+    mixture = latent.StudentT(dof, 0.4, share) if dof else latent.LAPLACE
+    std = mixture.gaussian_std((torch.arange(20_000) + 0.5) / 20_000, var).numpy()
+    for error in (0.02, 0.1, 0.5):
+        if dof:
+            shares = share.double().numpy()
+            want = stats.t.cdf(error / (0.4**shares * 0.2), dof / shares)
+        else:
+            want = stats.laplace.cdf(error, scale=0.02**0.5)
+        np.testing.assert_allclose(stats.norm.cdf(error / std).mean(0), want, atol=1e-3)

@@ -58,6 +58,8 @@ MUTANTS = [
     ("joint.py", "known = -(fitted", "known = (fitted", "test_joint.py"),
     ("joint.py", "self._model_factor**0.5", "self._model_factor", "test_joint.py"),
     ("joint.py", "depth.square().mean(1) *", "depth.mean(1).square() *", "test_joint.py"),
+    ("joint.py", "_average(score, reach // lattice.step)", "_average(score, 0)", "test_joint.py::test_the_nearest_surface_has_the_distribution_of_averages_of_the_dense_process"),
+    ("latent.py", "(chi_square / dof).log() / 2", "(chi_square / dof).log()", "test_latent.py"),
     ("latent.py", "ratio = torch.lerp(one, other, across - left)", "ratio = (one + 0 * other)", "test_latent.py"),
     ("baselines.py", "(2 * spread)", "(4 * spread)", "test_baselines.py"),
     ("baselines.py", "variance_ratio / post.beta", "variance_ratio * post.beta", "test_baselines.py"),

@@ -9,6 +9,7 @@ the median; we do not report it.)
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -166,6 +167,13 @@ class Laplace:
         beyond = torch.special.erfc(size / math.sqrt(2)).log()
         return (-beyond).to(score) * score.sign() * (var / 2).sqrt()
 
+    def gaussian_std(
+        self, quantile: Float[Tensor, "n"], var: Float[Tensor, "*s"]
+    ) -> Float[Tensor, "n *s"]:
+        """Standard deviations, at some quantiles, of the Gaussians that this is a mixture of."""
+        exponential = -torch.log1p(-quantile).to(var)
+        return (torch.tensordot(exponential, var, dims=0)).sqrt()
+
 
 LAPLACE = Laplace()
 
@@ -234,15 +242,8 @@ class StudentT:
 
         ln(error / score) is interpolated between noise shares and scores; its error is below 1e-3.
         """
-        from scipy.special import ndtr, stdtrit
-
-        (dof, width), which = self._kinds(var)
-        share = torch.linspace(0, 1, SHARE_KNOTS, dtype=torch.float64)
-        dof, scale = _spread(dof[:, None], width[:, None], share)
-        size = torch.linspace(0, LARGEST_SCORE, SCORE_KNOTS, dtype=torch.float64)
-        size[0] = size[1] / SCORE_KNOTS  # the ratio has a limit at 0
-        error = torch.from_numpy(-stdtrit(dof[..., None].numpy(), ndtr(-size.numpy())))
-        table = (error * scale[..., None] / size).log().to(var)
+        kinds, which = self._kinds(var)
+        table = torch.stack([_log_ratios(*kind) for kind in kinds.mT.tolist()]).to(var)
         across = (self.noise_share.to(var) * (SHARE_KNOTS - 1)).expand(score.shape)
         along = score.abs().to(var) * ((SCORE_KNOTS - 1) / LARGEST_SCORE)
         left, low = across.long().clamp(0, SHARE_KNOTS - 2), along.long().clamp(0, SCORE_KNOTS - 2)
@@ -254,7 +255,27 @@ class StudentT:
         ratio = torch.lerp(one, other, across - left).exp()
         return score.clamp(-LARGEST_SCORE, LARGEST_SCORE) * ratio * var.sqrt()
 
-    def _kinds(self, like: Tensor) -> tuple[Tensor, Tensor]:
+    def gaussian_std(
+        self, quantile: Float[Tensor, "n"], var: Float[Tensor, "*s"]
+    ) -> Float[Tensor, "n *s"]:
+        """Standard deviations, at some quantiles, of the Gaussians that this is a mixture of.
+
+        Logarithms are interpolated between square roots of the noise share; errors are below 1e-3.
+        """
+        from scipy.special import chdtri
+
+        (dof, width), which = self._kinds(var)
+        root = torch.linspace(0, 1, SHARE_KNOTS, dtype=torch.float64)
+        dof, scale = _spread(dof[:, None], width[:, None], root.square())
+        above = quantile.double()[:, None, None].cpu().numpy()
+        chi_square = torch.from_numpy(chdtri(dof.numpy(), above))
+        table = (scale.log() - (chi_square / dof).log() / 2).to(var)
+        place = self.noise_share.to(var).sqrt() * (SHARE_KNOTS - 1)
+        left = place.long().clamp(0, SHARE_KNOTS - 2)
+        logs = torch.lerp(table[:, which, left], table[:, which, left + 1], place - left)
+        return logs.exp_() * var.sqrt()
+
+    def _kinds(self, like: Tensor) -> tuple[Float[Tensor, "2 k"], Tensor]:
         """The different pairs of dof and width, and which of them each pixel has."""
         numbers = torch.as_tensor(self.dof), torch.as_tensor(self.width)
         both = torch.stack(numbers).double().cpu()
@@ -266,6 +287,10 @@ class StudentT:
         share = self.noise_share.double()
         dof, width = (torch.as_tensor(number).to(share) for number in (self.dof, self.width))
         return _spread(dof, width, share)
+
+
+# Distributions that are Gaussians whose variance is random, too.
+ScaleMixture = Laplace | StudentT
 
 
 def fit_error_distribution(
@@ -346,6 +371,20 @@ def std(
     """
     low, high = interval(mean, var, ONE_SIGMA, distribution)
     return (high - low) / 2
+
+
+@lru_cache(maxsize=64)
+def _log_ratios(dof: float, width: float) -> Float[Tensor, "k j"]:
+    """ln(error / score) in units of sqrt(var), by noise shares and normal scores."""
+    from scipy.special import ndtr, stdtrit
+
+    share = torch.linspace(0, 1, SHARE_KNOTS, dtype=torch.float64)
+    numbers = torch.tensor([[dof], [width]], dtype=torch.float64)
+    degrees, scale = _spread(numbers[0], numbers[1], share)
+    size = torch.linspace(0, LARGEST_SCORE, SCORE_KNOTS, dtype=torch.float64)
+    size[0] = size[1] / SCORE_KNOTS  # the ratio has a limit at 0
+    error = torch.from_numpy(-stdtrit(degrees[:, None].numpy(), ndtr(-size.numpy())))
+    return (error * scale[:, None] / size).log()
 
 
 def _spread(dof: Tensor, width: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:

@@ -69,7 +69,7 @@ class Completion:
     """How many were not used, by reason."""
     warnings: tuple[str, ...] = ()
     """Problems found with the points or the image."""
-    error_distribution: latent.ErrorDistribution = latent.LAPLACE
+    error_distribution: latent.ScaleMixture = latent.LAPLACE
     """Distribution of the latent around its mean."""
     fitted: Fitted | None = None
     """The fit of a batch of one image; points that were left out have the weight 0."""
@@ -104,7 +104,7 @@ class Completion:
             The completion.
         """
         here = Prediction(*(part[0, 0].float().cpu() for part in prediction))
-        distribution: latent.ErrorDistribution = latent.LAPLACE
+        distribution: latent.ScaleMixture = latent.LAPLACE
         warnings = [*_doubt_size(here.mean.shape), *_doubt_places(points)]
         warnings += [] if len(points) else [NO_POINTS]
         warnings += _doubt_scene(familiarity, len(points))
@@ -176,7 +176,7 @@ class Completion:
     def with_conformal(self, table: ConformalTable) -> "Completion":
         """The same with the intervals of a conformal table.
 
-        Samples, distances, regions and next points keep the error bars of the model.
+        Samples, distances, sizes, probabilities and next points keep the error bars of the model.
 
         Args:
             table: learned from held-out points.
@@ -256,15 +256,15 @@ class Completion:
     def probability_closer(
         self, metres: float, mask: ArrayLike | None = None
     ) -> Float[np.ndarray, "h w"] | float:
-        """Probability that a sensor would read less than this many metres.
+        """Probability of being closer than this many metres.
 
         Args:
             metres: the distance.
             mask: [height, width], true for the pixels of a region.
 
         Returns:
-            Without a mask, the probability of each pixel; with one, that of any pixel of the
-            region.
+            Without a mask, the probability of each pixel that a sensor would read less; with one,
+            the probability that any surface in the region is closer.
 
         Raises:
             ValueError: if the mask is empty or of another size.

@@ -14,8 +14,8 @@ m0 + A (m - m0), covariance A P A' + S0 - A S0 A'; and `fit.evidence` is the upd
 filter. The posterior of the last frame is that of one regression on the points of all frames.
 Without any point it is the prior of a single frame.
 
-S0 is the model's prior covariance and that of an offset of log depth, common to all frames: in an
-unfamiliar place the network is off by a factor more often than its training would suggest.
+S0 is the model's prior covariance, which is wider if the image is unfamiliar: in such a place the
+network is often off by a factor that is common to all frames, and a few points correct it.
 
 What the network sees anew in every frame flickers, with or without points. So pixels are tracked
 from frame to frame, and the mean of the weights is moved towards what was predicted at the same
@@ -55,8 +55,6 @@ from deepbasis.result import NO_POINTS, Completion
 from deepbasis.shapes import Bool, Float, UInt8
 from deepbasis.tracking import Tracks, lattice, to_grey, track
 
-# Standard deviation of the offset of log depth.
-OFFSET = 0.3
 # Share of the variance that is new in a frame: of the mean log depth, and of all else.
 SCALE_CHANGE, SHAPE_CHANGE = 0.003, 0.06
 # Pixels that are tracked, and the share of those with texture that must be found again: fewer are
@@ -301,9 +299,7 @@ class Stream:
     def prior(self) -> fit.Prior:
         """Of the weights of a single frame."""
         own = self.layer.prior.value
-        cov = own.cov.double()
-        cov[0, 0] += OFFSET**2  # the constant comes first
-        return fit.Prior(own.mean.double(), cov)
+        return fit.Prior(own.mean.double(), own.cov.double())
 
     def _prior_of(self, scene: View) -> fit.Prior:
         """Of the weights of this frame alone: wider if its image is unfamiliar."""

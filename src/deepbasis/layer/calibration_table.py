@@ -53,7 +53,7 @@ class Calibrated(NamedTuple):
         noise, model = self.noise_factor.to(mean), self.model_factor.to(mean)
         return Prediction(mean, model * model_var, noise * noise_var)
 
-    def distribution(self, prediction: Prediction | LeaveOneOut) -> latent.ErrorDistribution:
+    def distribution(self, prediction: Prediction | LeaveOneOut) -> latent.ScaleMixture:
         """Distribution of the errors of a calibrated prediction, pixel by pixel."""
         if self.dof is None:
             return latent.LAPLACE

@@ -152,7 +152,7 @@ class Fitted(ABC):
         return self.observed.points.count
 
     @property
-    def distribution(self) -> latent.ErrorDistribution:
+    def distribution(self) -> latent.ScaleMixture:
         """Distribution of the errors of `prediction`."""
         return self.calibrated.distribution(self.prediction)
 
