@@ -4,7 +4,7 @@
 import { complete } from "./answers.js";
 import { fitPhoto, join, sortOut } from "./files.js";
 import { plural } from "./format.js";
-import { showChips } from "./layout.js";
+import { fillRoom, showChips } from "./layout.js";
 import { NumberMap, photo } from "./maps.js";
 import { showMeasure } from "./measure.js";
 import { fromRows } from "./points.js";
@@ -26,6 +26,8 @@ async function open(image) {
   document.documentElement.style.setProperty("--aspect", found.header.size[1] / found.header.size[0]);
   const [height, width] = found.header.size;
   state.lens.setSize(height, width);
+  fillRoom();
+  document.querySelector("aside").scrollTop = 0;
   describe(found.header, found.arrays);
   showMeasure();
   state.points.locked = false;
