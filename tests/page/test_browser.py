@@ -675,6 +675,10 @@ def test_a_click_is_answered_in_a_quarter_of_a_whole_completion(page):
     assert ratio <= 0.25
 
 
+# Seconds that eight browsers click at least; slow machines need more for 40 clicks each.
+MINUTE = 60
+
+
 def test_eight_browsers_click_at_once(browser, tmp_path, request):
     server = Server(tmp_path)
     request.addfinalizer(lambda: server.process.poll() is None and server.stop())
@@ -699,12 +703,12 @@ def test_eight_browsers_click_at_once(browser, tmp_path, request):
                 deepbasis.clicks++;
             }, 50);
         }""")
-    memory, clicks, end = [], [0], time.monotonic() + LIMIT
-    while min(clicks) < 40:
+    memory, clicks, start = [], [0], time.monotonic()
+    while min(clicks) < 40 or time.monotonic() < start + MINUTE:
         pages[0].wait_for_timeout(500)  # keeps the browser's events going
         clicks = [page.evaluate("deepbasis.clicks") for page in pages]
         memory.append(server.memory)
-        assert time.monotonic() < end, f"after {LIMIT} s there were {clicks} clicks"
+        assert time.monotonic() < start + LIMIT, f"after {LIMIT} s there were {clicks} clicks"
     assert all(page.evaluate("deepbasis.failed") == [] for page in pages)
     assert all(page.evaluate("document.body.dataset.connected") == "yes" for page in pages)
     quarter = len(memory) // 4

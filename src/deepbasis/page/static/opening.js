@@ -10,7 +10,7 @@ import { showMeasure } from "./measure.js";
 import { fromRows } from "./points.js";
 import { goTo, startSequence } from "./sequence.js";
 import { find, state, views } from "./state.js";
-import { ask, attempt, notice, sentence } from "./talk.js";
+import { ask, attempt, notice, say, sentence } from "./talk.js";
 
 async function open(image) {
   const fields = { model: image.model || find("model").value, ...image.fields };
@@ -90,6 +90,7 @@ async function openSequence({ name, frames, points, truth, scales }, camera) {
   const order = new Intl.Collator("en", { numeric: true }).compare;
   const used = [...frames].sort((a, b) => order(a.name, b.name)).slice(0, most);
   const listed = [];
+  say(`reading ${plural(used.length, "file")}…`, true);
   for (const file of used) {
     // What is measured is in pixels of the frames, so these are reduced only by themselves.
     const alone = !points.length && !truth.length;
@@ -102,6 +103,7 @@ async function openSequence({ name, frames, points, truth, scales }, camera) {
   const size = listed.reduce((sum, [, , content]) => sum + content.byteLength, 0);
   if (size > limit) {
     notice(`${plural(listed.length, "file")} of ${name} have ${(size / 1e6).toFixed(1)} MB together; the limit is ${limit / 1e6} MB.`);
+    say("ready");
     return false;
   }
   const note = used.length < frames.length ? `The first ${most} of ${frames.length} frames of ${name} are used.` : "";
