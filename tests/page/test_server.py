@@ -22,7 +22,7 @@ from deepbasis.data.formats import encode_depth, open_picture, read_counts
 from deepbasis.data.packaged import packaged
 from deepbasis.page.access import Access
 from deepbasis.page.preview import Preview
-from deepbasis.page.server import LARGEST_HEADER, STATIC, Desk, Line, Room, make_app
+from deepbasis.page.server import LARGEST_HEADER, STATIC, Desk, Line, MemoryBudget, make_app
 from deepbasis.page.session import MOST_POINTS
 from deepbasis.page.uploads import harmless
 from page.conftest import ADDRESS, SOCKET
@@ -402,31 +402,31 @@ def test_requests_that_wait_take_a_bounded_memory():
     """A page that sends more waits, and what a page leaves behind is freed."""
 
     async def fill():
-        room = Room(100)
-        first, second = Line(room), Line(room)
+        budget = MemoryBudget(100)
+        first, second = Line(budget), Line(budget)
         await first.put(b"x" * 60)
         waiting = asyncio.create_task(second.put(b"y" * 60))
         for _ in range(5):
             await asyncio.sleep(0)
         async with first.next() as found:
-            assert (found, waiting.done(), room.used) == (b"x" * 60, False, 60)
+            assert (found, waiting.done(), budget.used) == (b"x" * 60, False, 60)
         await waiting
-        assert room.used == 60
+        assert budget.used == 60
         vanished = asyncio.create_task(first.put(b"z" * 60))
         await asyncio.sleep(0)
         vanished.cancel()
         await asyncio.gather(vanished, return_exceptions=True)
-        await first.close()
-        await second.close()
-        assert room.used == 0
+        first.close()
+        second.close()
+        assert budget.used == 0
         await first.put(b"w" * 300)  # it is alone, so it is not too large
-        assert room.used == 300
+        assert budget.used == 300
 
     asyncio.run(fill())
 
 
 def test_the_memory_of_uploads_follows_from_the_limit_of_files(workshop):
-    assert Desk(workshop, 3).room.most == 4 * (2_000_000 + LARGEST_HEADER)
+    assert Desk(workshop, 3).budget.most == 4 * (2_000_000 + LARGEST_HEADER)
 
 
 def test_a_message_may_hold_as_many_points_as_the_page_allows():

@@ -92,38 +92,38 @@ class Guard:
         return refused
 
 
-class Room:
+class MemoryBudget:
     """Bytes that the requests of all pages may take until they are answered."""
 
     def __init__(self, most: int) -> None:
         self.most, self.used = most, 0
-        self.changed = asyncio.Condition()
+        self.freed = asyncio.Event()
 
     async def take(self, size: int) -> None:
         """Wait until there is room; a request alone always has it."""
-        async with self.changed:
-            await self.changed.wait_for(lambda: not self.used or self.used + size <= self.most)
-            self.used += size
+        while self.used and self.used + size > self.most:
+            self.freed.clear()
+            await self.freed.wait()
+        self.used += size
 
-    async def give_back(self, size: int) -> None:
+    def give_back(self, size: int) -> None:
         """Let others have it."""
-        async with self.changed:
-            self.used -= size
-            self.changed.notify_all()
+        self.used -= size
+        self.freed.set()
 
 
 class Line:
     """Requests of one page that wait for their answer."""
 
-    def __init__(self, room: Room) -> None:
-        self.room, self.held = room, 0
+    def __init__(self, budget: MemoryBudget) -> None:
+        self.budget, self.held = budget, 0
         self.queue: asyncio.Queue[tuple[bytes | Request, int]] = asyncio.Queue(WAITING)
         self.newer = 0
         """How many of them replace what is being computed."""
 
     async def put(self, message: bytes) -> None:
         """Add a message; an invalid one is answered in its turn. Waits until there is room."""
-        await self.room.take(len(message))
+        await self.budget.take(len(message))
         self.held += len(message)
         found: bytes | Request = message
         with suppress(ValueError):
@@ -133,18 +133,18 @@ class Line:
 
     @asynccontextmanager
     async def next(self) -> AsyncIterator[bytes | Request]:
-        """The next one; its room is given back when it is answered."""
+        """The next one; its bytes are given back when it is answered."""
         found, size = await self.queue.get()
         if isinstance(found, Request):
             self.newer -= found.header.get("do") in REPLACING
         yield found
         self.held -= size
-        await self.room.give_back(size)
+        self.budget.give_back(size)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Forget what waits."""
-        held, self.held = self.held, 0
-        await self.room.give_back(held)
+        self.budget.give_back(self.held)
+        self.held = 0
 
 
 @dataclass
@@ -155,11 +155,12 @@ class Desk:
     max_pages: int
     pages: int = 0
     in_line: int = 0
-    room: Room = field(init=False)
+    budget: MemoryBudget = field(init=False)
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
 
     def __post_init__(self) -> None:
-        self.room = Room(LARGEST_WAITING * largest_message(self.workshop.uploads.max_bytes))
+        largest = largest_message(self.workshop.uploads.max_bytes)
+        self.budget = MemoryBudget(LARGEST_WAITING * largest)
 
     async def serve(self, socket: WebSocket) -> None:
         """Serve one page until it leaves."""
@@ -170,7 +171,7 @@ class Desk:
             await socket.close(BUSY)
             return
         self.pages += 1
-        session, line = Session(self.workshop), Line(self.room)
+        session, line = Session(self.workshop), Line(self.budget)
         # Either ends when the page has left, while the other may wait for ever.
         tasks = [
             asyncio.create_task(self._answer_all(socket, session, line)),
@@ -186,7 +187,7 @@ class Desk:
             self.pool.submit(session.close)
             with suppress(asyncio.CancelledError):
                 await asyncio.gather(*tasks, return_exceptions=True)
-            await line.close()
+            line.close()
 
     async def _answer_all(self, socket: WebSocket, session: Session, line: Line) -> None:
         await socket.send_bytes(await self._compute(session.greet))
