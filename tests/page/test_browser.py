@@ -113,6 +113,8 @@ def test_numbers_are_those_of_complete(page, expected):
     assert page.inner_text("#facts").split()[:2] == ["Points", "3"]
     assert f"{np.median(expected.std):.2f} m" in page.inner_text("#facts")
     assert page.input_value("#points li input") == "1.14"
+    _, near, far = read(page, 60, 190)  # bounds of a measured pixel are close, but not the same
+    assert near < 1.14 < far
     maps = page.evaluate("Array.from(deepbasis.maps.depth.values)")
     np.testing.assert_array_equal(np.float32(maps), expected.depth.ravel())
 
@@ -226,6 +228,7 @@ def test_measuring_gives_the_numbers_of_the_posterior(page):
     profile = page.evaluate("deepbasis.measure.rows")
     assert profile[0]["depth"] == pytest.approx(float(out.depth[120, 20]), rel=1e-6)
     assert profile[-1]["high"] == pytest.approx(float(out.interval(0.9)[1][120, 300]), rel=1e-6)
+    assert "dashed is the ground truth" in page.inner_text("#measure-text")
     page.click("#next")
     wait_until(page, "deepbasis.next.length === 5")
     assert page.evaluate("deepbasis.next") == out.next_points(5).tolist()
@@ -500,6 +503,97 @@ def test_files_are_saved_and_the_recipe_is_copied(page, expected, tmp_path):
     )
 
 
+def test_the_recipe_is_not_that_of_other_points(page):
+    open_photo(page)
+    add_points(page, ROWS[:1])
+    page.click("details:has(#saves) summary")
+    page.click("#copy-python")
+    page.wait_for_selector("#recipe:not([hidden])")
+    assert "1.14" in page.inner_text("#recipe")
+    page.click("#undo")
+    wait_ready(page)
+    assert page.is_hidden("#recipe")
+
+
+def test_a_wide_image_is_shown_with_more_views(page):
+    """They would leave room otherwise; what the user has chosen is kept."""
+    extra = [f"[data-view={name}]" for name in ("error", "space")]
+    page.click("#sample-room")
+    wait_ready(page)
+    assert not any(page.is_visible(view) for view in extra)
+    page.click("#sample-road")
+    wait_ready(page)
+    assert all(page.is_visible(view) for view in extra)
+    page.click("[data-chip=error]")
+    page.click("#sample-road")
+    wait_ready(page)
+    assert not page.is_visible(extra[0])
+
+
+# Controls without a name, and texts whose contrast is below 4.5, the limit of WCAG 2 AA.
+HARD_TO_USE = """() => {
+    const found = [], shown = (e) => e.getClientRects().length > 0;
+    const name = (e) => e.getAttribute("aria-label") || e.labels?.[0]?.textContent || e.textContent;
+    for (const e of document.querySelectorAll("button, input, select, canvas[tabindex]")) {
+        if (shown(e) && !name(e).trim()) found.push(`no name: ${e.outerHTML}`);
+    }
+    const context = new OffscreenCanvas(1, 1).getContext("2d", {willReadFrequently: true});
+    const over = (colour, ground) => {
+        for (const fill of [`rgb(${ground})`, colour]) {
+            context.fillStyle = fill;
+            context.fillRect(0, 0, 1, 1);
+        }
+        return [...context.getImageData(0, 0, 1, 1).data.slice(0, 3)];
+    };
+    const own = (e) => getComputedStyle(e).backgroundColor;
+    const colours = (e) => (e ? [...colours(e.parentElement), own(e)] : []);
+    const light = (colour) => colour.map((x) => x / 255)
+        .map((x) => (x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4))
+        .reduce((sum, x, i) => sum + [0.2126, 0.7152, 0.0722][i] * x, 0);
+    let least = 21;
+    for (const e of document.querySelectorAll("body *")) {
+        const hasText = [...e.childNodes].some((one) => one.nodeType === 3 && one.data.trim());
+        if (!hasText || !shown(e) || e.disabled) continue;
+        const ground = colours(e).reduce((below, colour) => over(colour, below), [255, 255, 255]);
+        const ends = [over(getComputedStyle(e).color, ground), ground].map(light);
+        const contrast = (Math.max(...ends) + 0.05) / (Math.min(...ends) + 0.05);
+        least = Math.min(least, contrast);
+        if (contrast < 4.5) found.push(`contrast ${contrast.toFixed(1)}: ${e.outerHTML}`);
+    }
+    return [found, least];
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_controls_have_names_and_texts_are_readable(page, scheme):
+    page.emulate_media(color_scheme=scheme)
+    page.click("#sample-room")
+    wait_ready(page)
+    click(page, 60, 190)
+    page.evaluate("deepbasis.points.change(0, {m: 30})")
+    wait_ready(page)
+    page.keyboard.press("4")
+    for chip in ("error", "coverage", "space"):
+        page.click(f"[data-chip={chip}]")
+    for details in page.locator("details").all():
+        details.locator("summary").click()
+    page.click("#help")
+    drop(page, "bad.csv", b"1,2\n", "text/csv")
+    page.wait_for_selector("#notice:not([hidden])")
+    found, least = page.evaluate(HARD_TO_USE)
+    assert found == []
+    assert least < 15  # something was measured
+
+
+def swipe(page, start, down):
+    """Move a finger down, or up if negative."""
+    session, (x, y) = page.context.new_cdp_session(page), start
+    places = [{"x": x, "y": y + down * i / 10} for i in range(11)]
+    for kind, points in [("touchStart", places[:1]), *(("touchMove", [at]) for at in places[1:])]:
+        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_is_cut_off_on_a_phone(browser, server, scheme):
     context = browser.new_context(
@@ -516,6 +610,16 @@ def test_nothing_is_cut_off_on_a_phone(browser, server, scheme):
     page.tap("[data-chip=std]")
     assert page.is_visible("[data-view=std]")
     assert not page.is_visible("[data-view=depth]")
+    # A finger on a map scrolls the page, and what is measured is read beside the image.
+    swipe(page, place(page, 160, 120, "std"), -200)
+    wait_until(page, "scrollY > 100")
+    page.evaluate("scrollTo(0, 0)")
+    page.tap("[data-tool=distance]")
+    for u, v in ((60, 200), (270, 90)):
+        page.touchscreen.tap(*place(page, u, v))
+    wait_until(page, "deepbasis.measure && deepbasis.measure.value")
+    text = page.locator("#measure-text").bounding_box()
+    assert text["y"] + text["height"] < page.locator("#readout").bounding_box()["y"]
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     bright = sum(int(x) for x in re.findall(r"\d+", ground)[:3]) > 380
     assert bright == (scheme == "light")
@@ -524,7 +628,8 @@ def test_nothing_is_cut_off_on_a_phone(browser, server, scheme):
 
 
 # Measured in the page: the time from a click to the first picture that knows it, and that of a
-# whole completion, image included, on the same connection.
+# whole completion, network and all pixels, on the same connection. The latter includes a preview,
+# which `complete` does not compute; it takes as long as a click and is subtracted.
 CLICK = """([u, v]) => new Promise((resolve) => {
     const canvas = document.querySelector("[data-view=image] canvas");
     const box = canvas.getBoundingClientRect();
@@ -561,12 +666,17 @@ def test_a_click_is_answered_in_a_quarter_of_a_whole_completion(page):
         if turn % 5 == 0:
             wholes.append(page.evaluate(WHOLE))
             wait_ready(page)
-    ratio = np.quantile(clicks, 0.95) / np.median(wholes)
+    whole = np.median(wholes) - np.median(clicks)
+    ratio = np.quantile(clicks, 0.95) / whole
     print(
         f"click: median {np.median(clicks):.0f} ms, p95 {np.quantile(clicks, 0.95):.0f} ms; "
-        f"whole completion: median {np.median(wholes):.0f} ms; ratio {ratio:.3f}"
+        f"whole completion without preview: median {whole:.0f} ms; ratio {ratio:.3f}"
     )
     assert ratio <= 0.25
+
+
+# Seconds that eight browsers click at least; slow machines need more for 40 clicks each.
+MINUTE = 60
 
 
 def test_eight_browsers_click_at_once(browser, tmp_path, request):
@@ -593,12 +703,12 @@ def test_eight_browsers_click_at_once(browser, tmp_path, request):
                 deepbasis.clicks++;
             }, 50);
         }""")
-    memory, clicks, end = [], [0], time.monotonic() + LIMIT
-    while min(clicks) < 40:
+    memory, clicks, start = [], [0], time.monotonic()
+    while min(clicks) < 40 or time.monotonic() < start + MINUTE:
         pages[0].wait_for_timeout(500)  # keeps the browser's events going
         clicks = [page.evaluate("deepbasis.clicks") for page in pages]
         memory.append(server.memory)
-        assert time.monotonic() < end, f"after {LIMIT} s there were {clicks} clicks"
+        assert time.monotonic() < start + LIMIT, f"after {LIMIT} s there were {clicks} clicks"
     assert all(page.evaluate("deepbasis.failed") == [] for page in pages)
     assert all(page.evaluate("document.body.dataset.connected") == "yes" for page in pages)
     quarter = len(memory) // 4

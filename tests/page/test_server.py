@@ -22,7 +22,7 @@ from deepbasis.data.formats import encode_depth, open_picture, read_counts
 from deepbasis.data.packaged import packaged
 from deepbasis.page.access import Access
 from deepbasis.page.preview import Preview
-from deepbasis.page.server import LARGEST_HEADER, STATIC, Desk, make_app
+from deepbasis.page.server import LARGEST_HEADER, STATIC, Desk, Line, MemoryBudget, make_app
 from deepbasis.page.session import MOST_POINTS
 from deepbasis.page.uploads import harmless
 from page.conftest import ADDRESS, SOCKET
@@ -65,9 +65,9 @@ def test_the_first_answer_is_a_preview_of_the_second(page):
     first, coarse = page.receive()
     second, fine = page.receive()
     step = first["step"]
-    assert (step, second["step"]) == (2, 1)
+    assert (step, second["step"]) == (3, 1)
     assert not first.get("done")
-    assert coarse["depth"].size <= 20_000
+    assert coarse["depth"].size <= 10_000
     # Neighbours are shared by blocks of pixels, and the blocks are not the same.
     near = np.abs(np.log(coarse["depth"] / fine["depth"][::step, ::step]))
     assert np.median(near) < 0.002
@@ -147,6 +147,14 @@ def test_files_of_points_are_read_as_by_the_command_line(page):
     np.testing.assert_allclose(read["rows"], [[60, 190, 1.14]], atol=1e-6)
     known, _ = page.ask("camera", b"310 311 159 119", name="camera.txt")
     assert known["camera"] == [310, 311, 159, 119]
+
+
+def test_warnings_do_not_speak_of_the_command_line(page):
+    noise = np.random.default_rng(0).integers(0, 255, (64, 96, 3), dtype=np.uint8)
+    page.ask("open", png(noise), name="noise.png", model="indoor")
+    warnings = page.ask("complete", points=[[6, 19, 1.14]])[0]["warnings"]
+    assert any("choose another model" in warning for warning in warnings)
+    assert not any("deepbasis" in warning or "--" in warning for warning in warnings)
 
 
 def test_a_dropped_ground_truth_is_scored(page):
@@ -390,6 +398,37 @@ def test_a_page_that_vanishes_while_requests_wait_is_no_longer_counted(workshop)
     assert desk.pages == 0
 
 
+def test_requests_that_wait_take_a_bounded_memory():
+    """A page that sends more waits, and what a page leaves behind is freed."""
+
+    async def fill():
+        budget = MemoryBudget(100)
+        first, second = Line(budget), Line(budget)
+        await first.put(b"x" * 60)
+        waiting = asyncio.create_task(second.put(b"y" * 60))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        async with first.next() as found:
+            assert (found, waiting.done(), budget.used) == (b"x" * 60, False, 60)
+        await waiting
+        assert budget.used == 60
+        vanished = asyncio.create_task(first.put(b"z" * 60))
+        await asyncio.sleep(0)
+        vanished.cancel()
+        await asyncio.gather(vanished, return_exceptions=True)
+        first.close()
+        second.close()
+        assert budget.used == 0
+        await first.put(b"w" * 300)  # it is alone, so it is not too large
+        assert budget.used == 300
+
+    asyncio.run(fill())
+
+
+def test_the_memory_of_uploads_follows_from_the_limit_of_files(workshop):
+    assert Desk(workshop, 3).budget.most == 4 * (2_000_000 + LARGEST_HEADER)
+
+
 def test_a_message_may_hold_as_many_points_as_the_page_allows():
     rows = [[319.123456789, 239.123456789, 3.14159265359, 0.0123456789]] * MOST_POINTS
     assert len(encode({"do": "complete", "points": rows})) < LARGEST_HEADER
@@ -521,13 +560,21 @@ def test_nothing_is_written_elsewhere(page, folder, tmp_path):
     [
         (["--port", "99999"], "--port 99999 is not a port"),
         (["--max-pages", "0"], "--max-pages 0 must be positive"),
+        (["--max-upload", "2e6"], "--max-upload 2e+06 must be positive, and at most a million"),
         (["--folder", "nowhere"], "there is no such folder"),
+        (["--folder", "/proc"], "--folder /proc: cannot write to it"),
+        (["--host="], "--host is empty"),
+        (["--model", "damaged.safetensors"], "damaged.safetensors cannot be read"),
         (["--model", "indoors"], "did you mean 'indoor'?"),
         (["--host", "256.1.1.1"], "cannot listen on 256.1.1.1"),
+        (["--host", "256.1.1.1"], "choose another --host"),
     ],
 )
-def test_wrong_options_are_one_sentence(command, arguments, said):
-    code, _, error = command("serve", "--no-browser", *arguments)
+def test_wrong_options_are_one_sentence(command, tmp_path, monkeypatch, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    Path("damaged.safetensors").write_bytes(b"no model")
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    code, _, error = command("serve", "--no-browser", "--port", "0", *arguments)
     assert code == 2
     assert said in error
     assert error.count("\n") == 1

@@ -14,7 +14,7 @@ from deepbasis.result import Completion
 from deepbasis.shapes import Float
 
 # Pixels of a preview, at most.
-PIXELS = 20_000
+PIXELS = 10_000
 
 
 def step_for(size: tuple[int, int]) -> int:

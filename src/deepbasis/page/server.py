@@ -2,11 +2,12 @@
 """The server of the page: static files and one WebSocket for each page."""
 
 import asyncio
+import errno
 import logging
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ HEADERS = {
 PRIVATE = ("/", "/ws")
 # Requests of one page that may wait. A page sends one at a time, so more are a mistake.
 WAITING = 16
+# Requests of all pages may together take as much memory as this many of the largest ones.
+LARGEST_WAITING = 4
 # A page that asks for one of the first no longer wants the rest of one of the second before it.
 REPLACING = ("complete", "open", "model", "frame")
 REPLACED = ("complete", "frame")
@@ -51,6 +54,8 @@ LARGEST_HEADER = 8_000_000
 SLOWEST = 300
 # WebSocket close codes: a rule was broken; try again later.
 REFUSED, BUSY = 1008, 1013
+# Errors that another port would mend.
+PORT_ERRORS = (errno.EADDRINUSE, errno.EACCES)
 log = logging.getLogger("deepbasis.page")
 
 
@@ -87,29 +92,59 @@ class Guard:
         return refused
 
 
+class MemoryBudget:
+    """Bytes that the requests of all pages may take until they are answered."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.used = most, 0
+        self.freed = asyncio.Event()
+
+    async def take(self, size: int) -> None:
+        """Wait until there is room; a request alone always has it."""
+        while self.used and self.used + size > self.most:
+            self.freed.clear()
+            await self.freed.wait()
+        self.used += size
+
+    def give_back(self, size: int) -> None:
+        """Let others have it."""
+        self.used -= size
+        self.freed.set()
+
+
 class Line:
     """Requests of one page that wait for their answer."""
 
-    def __init__(self) -> None:
-        self.queue: asyncio.Queue[bytes | Request] = asyncio.Queue(WAITING)
+    def __init__(self, budget: MemoryBudget) -> None:
+        self.budget, self.held = budget, 0
+        self.queue: asyncio.Queue[tuple[bytes | Request, int]] = asyncio.Queue(WAITING)
         self.newer = 0
         """How many of them replace what is being computed."""
 
     async def put(self, message: bytes) -> None:
-        """Add a message; an invalid one is answered in its turn."""
+        """Add a message; an invalid one is answered in its turn. Waits until there is room."""
+        await self.budget.take(len(message))
+        self.held += len(message)
+        found: bytes | Request = message
         with suppress(ValueError):
-            request = unpack(message)
-            self.newer += request.header.get("do") in REPLACING
-            await self.queue.put(request)
-            return
-        await self.queue.put(message)
+            found = unpack(message)
+            self.newer += found.header.get("do") in REPLACING
+        await self.queue.put((found, len(message)))
 
-    async def get(self) -> bytes | Request:
-        """The next one."""
-        found = await self.queue.get()
+    @asynccontextmanager
+    async def next(self) -> AsyncIterator[bytes | Request]:
+        """The next one; its bytes are given back when it is answered."""
+        found, size = await self.queue.get()
         if isinstance(found, Request):
             self.newer -= found.header.get("do") in REPLACING
-        return found
+        yield found
+        self.held -= size
+        self.budget.give_back(size)
+
+    def close(self) -> None:
+        """Forget what waits."""
+        self.budget.give_back(self.held)
+        self.held = 0
 
 
 @dataclass
@@ -120,7 +155,12 @@ class Desk:
     max_pages: int
     pages: int = 0
     in_line: int = 0
+    budget: MemoryBudget = field(init=False)
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
+
+    def __post_init__(self) -> None:
+        largest = largest_message(self.workshop.uploads.max_bytes)
+        self.budget = MemoryBudget(LARGEST_WAITING * largest)
 
     async def serve(self, socket: WebSocket) -> None:
         """Serve one page until it leaves."""
@@ -131,7 +171,7 @@ class Desk:
             await socket.close(BUSY)
             return
         self.pages += 1
-        session, line = Session(self.workshop), Line()
+        session, line = Session(self.workshop), Line(self.budget)
         # Either ends when the page has left, while the other may wait for ever.
         tasks = [
             asyncio.create_task(self._answer_all(socket, session, line)),
@@ -147,17 +187,18 @@ class Desk:
             self.pool.submit(session.close)
             with suppress(asyncio.CancelledError):
                 await asyncio.gather(*tasks, return_exceptions=True)
+            line.close()
 
     async def _answer_all(self, socket: WebSocket, session: Session, line: Line) -> None:
         await socket.send_bytes(await self._compute(session.greet))
         while True:
-            request = await line.get()
-            if not isinstance(request, Request):
-                await socket.send_bytes(pack({"error": "this is not a message of the page"}))
-                continue
-            if self.in_line:
-                await socket.send_bytes(pack({"event": "waiting"}))
-            await self._answer(socket, session, request, line)
+            async with line.next() as request:
+                if not isinstance(request, Request):
+                    await socket.send_bytes(pack({"error": "this is not a message of the page"}))
+                    continue
+                if self.in_line:
+                    await socket.send_bytes(pack({"event": "waiting"}))
+                await self._answer(socket, session, request, line)
 
     async def _answer(
         self, socket: WebSocket, session: Session, request: Request, line: Line
@@ -206,17 +247,23 @@ def listen(host: str, port: int) -> socket.socket:
         bound.listen()  # browsers that come early wait
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ValueError(
-            f"cannot listen on {host}, port {port} ({reason}); choose another --port, or 0 for any"
-        ) from error
+        said = f"cannot listen on {host} ({reason}); choose another --host"
+        if getattr(error, "errno", None) in PORT_ERRORS:
+            said = f"cannot listen on port {port} ({reason}); choose another --port, or 0 for any"
+        raise ValueError(said) from error
     return bound
+
+
+def largest_message(max_bytes: int) -> int:
+    """Bytes of the largest request, with a file."""
+    return max_bytes + LARGEST_HEADER
 
 
 def run(app: ASGIApp, bound: socket.socket, max_bytes: int) -> None:
     """Serve until Ctrl-C."""
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, lifespan="off",
-        ws="websockets-sansio", ws_max_size=max_bytes + LARGEST_HEADER,
+        ws="websockets-sansio", ws_max_size=largest_message(max_bytes),
         ws_per_message_deflate=False, ws_ping_interval=20, ws_ping_timeout=SLOWEST,
         timeout_graceful_shutdown=1,
     )  # fmt: skip

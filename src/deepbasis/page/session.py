@@ -29,7 +29,7 @@ from deepbasis.page.preview import Preview, step_for
 from deepbasis.page.protocol import Request, pack
 from deepbasis.page.recipe import Recipe, SequenceRecipe, name_camera, name_points
 from deepbasis.page.sequence import FrameSource, Sequence, ShownFrame
-from deepbasis.page.uploads import Uploads, harmless, speaking_of
+from deepbasis.page.uploads import Uploads, harmless, speaking_of, without_commands
 from deepbasis.patterns import assumed_camera
 from deepbasis.plots import DEPTH_COLOURS, ERROR_COLOURS
 from deepbasis.points import Points
@@ -470,7 +470,7 @@ class Session:
             "median_std": float(np.median(answer.std)),
             "outlier_count": len(outliers),
             "outliers": [_tell(one) for one in outliers[:LISTED]],
-            "warnings": list(answer.warnings),
+            "warnings": [without_commands(warning) for warning in answer.warnings],
             "score": _score(answer, self._shown.truth),
         }
 

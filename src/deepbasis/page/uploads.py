@@ -15,7 +15,7 @@ LONGEST_NAME = 80
 # Files of a sequence, and what they can be.
 MOST_FILES = 1000
 ROLES = ("frames", "points", "truth", "camera")
-# What readers say of options of the command line, in the words of the page.
+# What readers and models say of the command line, in the words of the page.
 WORDS = {
     **dict.fromkeys(
         map(tell_scale, ("--depth-scale", "--ground-truth-scale")),
@@ -23,6 +23,9 @@ WORDS = {
     ),
     "pass --intrinsics": "drop its camera file first, or type fx, fy, cx and cy",
     "--depth-scale": "the depth scale",
+    "choose another model (`deepbasis models`), or adapt one (`deepbasis adapt`)": (
+        "or choose another model"
+    ),
 }
 
 
@@ -135,6 +138,11 @@ def in_words_of_the_page(text: str, place: str) -> str:
     text = re.sub(rf"{re.escape(place)}/(?:({'|'.join(ROLES)})/)?", "", text).replace(
         place, "the server's folder"
     )
+    return without_commands(text)
+
+
+def without_commands(text: str) -> str:
+    """A message without options and commands of the command line."""
     for option, words in WORDS.items():
         text = text.replace(option, words)
     return text

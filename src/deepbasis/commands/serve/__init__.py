@@ -54,10 +54,14 @@ class Serve:
         """Refuse settings that make no sense."""
         if not 0 <= self.port < 65536:
             raise ValueError(f"--port {self.port} is not a port; choose from 1 to 65535, or 0")
+        if not self.host:
+            raise ValueError("--host is empty; pass an address, or 0.0.0.0 for all networks")
         for name in ("max_pixels", "max_upload", "max_pages"):
-            if not 0 < getattr(self, name) < 1e6:
+            if not 0 < getattr(self, name) <= 1e6:
                 option = f"--{name.replace('_', '-')}"
-                raise ValueError(f"{option} {getattr(self, name):g} must be positive")
+                raise ValueError(
+                    f"{option} {getattr(self, name):g} must be positive, and at most a million"
+                )
         if self.folder is not None and not self.folder.is_dir():
             raise ValueError(f"--folder {self.folder}: there is no such folder; create it")
 

@@ -118,7 +118,7 @@ function showTruth() {
   const colour = (value) => (value === 0 ? inside : OUTSIDE[value < 0 ? 0 : 1]);
   views.coverage.show(paint(sides, (value) => (Number.isNaN(value) ? 0 : colour(value))));
   views.coverage.showLegend([
-    ["rgb(214 224 214)", "inside"], ["rgb(70 130 220)", "truth nearer"], ["rgb(222 73 104)", "truth farther"],
+    ["rgb(214 224 214)", "inside"], ["rgb(70 130 220)", "nearer"], ["rgb(222 73 104)", "farther"],
   ]);
 }
 
@@ -126,6 +126,7 @@ function showTruth() {
 export function finish(header) {
   state.outliers = header.outliers;
   state.summary = header;
+  find("recipe").hidden = true; // it was that of other points
   const facts = [
     ["Points", header.points + (header.outlier_count ? `, ${plural(header.outlier_count, "outlier")}` : "")],
     ["Median std", `${metres(header.median_std)} m`],

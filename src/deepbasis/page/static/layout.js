@@ -12,12 +12,14 @@ import { act } from "./tools.js";
 // Room beside and above the canvas of a view for colour bar and title, between views, and the least
 // height of a canvas; all in screen pixels.
 const BESIDE = 76, ABOVE = 46, GAP = 10, SMALLEST = 120;
+const WIDE = 2; // width over height of images that leave room for more views
 
 const SHORT = {
   image: "Image", depth: "Depth", std: "Std", closer: "Closer", error: "Error", coverage: "Coverage", space: "3-D",
 };
 const on = new Set(["image", "depth", "std", "closer"]);
 let single = "depth"; // the view beside the image on a phone
+let chosenByUser = false;
 
 export function buildViews() {
   for (const view of Object.values(views)) {
@@ -43,6 +45,13 @@ export function buildViews() {
   if (!space.gl) views.space.setTitle("3-D", "This browser has no WebGL, so the points cannot be shown.");
 }
 
+/** Wide images leave room for more views, unless the user has chosen some. */
+export function fillRoom() {
+  if (chosenByUser) return;
+  const wide = state.lens.width > WIDE * state.lens.height;
+  for (const name of ["error", "space"]) on[wide ? "add" : "delete"](name);
+}
+
 export function showChips() {
   const known = state.shown && state.shown.truth_known;
   const possible = Object.keys(views).filter((name) => known || !NEED_TRUTH.includes(name));
@@ -54,6 +63,7 @@ export function showChips() {
     button.setAttribute("aria-pressed", chosen(name));
     button.dataset.chip = name;
     button.onclick = () => {
+      chosenByUser = true;
       if (PHONE.matches) single = name;
       else if (!on.delete(name)) on.add(name);
       showChips();
@@ -61,8 +71,12 @@ export function showChips() {
     };
     return button;
   }));
-  if (PHONE.matches) views.image.element.after(find("chips"));
-  else document.querySelector(".bar").append(find("chips"));
+  // What was measured is read below the image on a phone, where the rest of the column is far away.
+  if (PHONE.matches) views.image.element.after(find("measure-card"), find("chips"));
+  else {
+    document.querySelector(".bar").append(find("chips"));
+    find("summary").after(find("measure-card"));
+  }
   layOut(possible.filter(chosen).length);
   if (views.space.shown && state.maps.depth) showSpace();
   repaint();

@@ -82,9 +82,9 @@ function listen() {
     state.next = [];
     state.outliers = state.outliers.filter(isThere);
     if (state.sequence) forgetAfter(state.sequence.number, state.points.rows);
+    complete(); // first, so that the server computes while the list is drawn
     listPoints();
     repaint();
-    complete();
   });
   state.points.addEventListener("load", () => { listPoints(); repaint(); });
   listenToTimeline();

@@ -49,8 +49,11 @@ export function finishRegion() {
 export async function remeasure() {
   const { measure } = state;
   if (!measure || !measure.done || !state.maps.depth) return;
-  if (measure.tool === "profile") measure.rows = sample(measure.places, state.maps);
-  else if (measure.tool === "distance") {
+  if (measure.tool === "profile") {
+    measure.rows = sample(measure.places, state.maps);
+    measure.text = `Depth along the line; the band is the ${percent(state.level)} interval` +
+      (state.maps.truth ? ", dashed is the ground truth." : ".");
+  } else if (measure.tool === "distance") {
     const found = await attempt(() => ask("distance", { ends: measure.places }));
     if (!found) return;
     const { value, low, high, std } = found.header.distance;
@@ -62,7 +65,7 @@ export async function remeasure() {
     const { depth, width, height, closer, pixels } = found.header;
     Object.assign(measure, { label: `${metres(depth.value)} m`, value: found.header });
     measure.text = `Mean depth ${interval(depth.value, depth.low, depth.high, state.level)} m. ` +
-      `Anything in it closer than ${metres(found.header.metres)} m: ${percent(closer)}. ` +
+      `Probability that any of it is closer than ${metres(found.header.metres)} m: ${percent(closer)}. ` +
       `About ${metres(width.value)} m wide and ${metres(height.value)} m high (${pixels} pixels). ${cameraNote()}`;
   }
   if (measure === state.measure) showMeasure();
@@ -83,10 +86,9 @@ export function showMeasure() {
   if (!title) return;
   find("measure-title").textContent = title;
   const profile = measure && measure.rows;
-  find("measure-text").textContent = (measure && measure.text) || (profile ? "" : HINTS[tool]);
-  find("measure-text").hidden = Boolean(profile);
+  find("measure-text").textContent = (measure && measure.text) || HINTS[tool];
   find("profile-chart").hidden = !profile;
-  if (profile) drawProfile(find("profile-chart"), measure.rows, state.level);
+  if (profile) drawProfile(find("profile-chart"), measure.rows);
   repaint();
 }
 
@@ -94,6 +96,6 @@ export async function suggest() {
   const found = await attempt(() => ask("next", { count: 5 }));
   if (!found) return;
   state.next = found.header.pixels;
-  say("measure at 1 first: it narrows the intervals most");
+  say("measure at 1 first");
   repaint();
 }

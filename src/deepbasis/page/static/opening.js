@@ -4,13 +4,13 @@
 import { complete } from "./answers.js";
 import { fitPhoto, join, sortOut } from "./files.js";
 import { plural } from "./format.js";
-import { showChips } from "./layout.js";
+import { fillRoom, showChips } from "./layout.js";
 import { NumberMap, photo } from "./maps.js";
 import { showMeasure } from "./measure.js";
 import { fromRows } from "./points.js";
 import { goTo, startSequence } from "./sequence.js";
 import { find, state, views } from "./state.js";
-import { ask, attempt, notice, sentence } from "./talk.js";
+import { ask, attempt, notice, say, sentence } from "./talk.js";
 
 async function open(image) {
   const fields = { model: image.model || find("model").value, ...image.fields };
@@ -26,6 +26,8 @@ async function open(image) {
   document.documentElement.style.setProperty("--aspect", found.header.size[1] / found.header.size[0]);
   const [height, width] = found.header.size;
   state.lens.setSize(height, width);
+  fillRoom();
+  document.querySelector("aside").scrollTop = 0;
   describe(found.header, found.arrays);
   showMeasure();
   state.points.locked = false;
@@ -88,6 +90,7 @@ async function openSequence({ name, frames, points, truth, scales }, camera) {
   const order = new Intl.Collator("en", { numeric: true }).compare;
   const used = [...frames].sort((a, b) => order(a.name, b.name)).slice(0, most);
   const listed = [];
+  say(`reading ${plural(used.length, "file")}…`, true);
   for (const file of used) {
     // What is measured is in pixels of the frames, so these are reduced only by themselves.
     const alone = !points.length && !truth.length;
@@ -100,6 +103,7 @@ async function openSequence({ name, frames, points, truth, scales }, camera) {
   const size = listed.reduce((sum, [, , content]) => sum + content.byteLength, 0);
   if (size > limit) {
     notice(`${plural(listed.length, "file")} of ${name} have ${(size / 1e6).toFixed(1)} MB together; the limit is ${limit / 1e6} MB.`);
+    say("ready");
     return false;
   }
   const note = used.length < frames.length ? `The first ${most} of ${frames.length} frames of ${name} are used.` : "";

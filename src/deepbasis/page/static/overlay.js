@@ -125,7 +125,9 @@ function outline(context, colour, width = 2) {
   context.stroke();
 }
 
-function label(context, text, [x, y], colour = "#fff", ground = "rgb(12 14 20 / 78%)") {
+function label(context, text, [x, wantedY], colour = "#fff", ground = "rgb(12 14 20 / 78%)") {
+  const height = context.canvas.clientHeight, isSeen = wantedY >= 0 && wantedY <= height;
+  const y = isSeen ? Math.min(Math.max(wantedY, 10), height - 10) : wantedY;
   context.font = "600 12px system-ui, sans-serif";
   context.textAlign = "left";
   context.textBaseline = "middle";

@@ -27,7 +27,7 @@ function readOut() {
   const { maps, cursor, lens } = state;
   if (!cursor || !maps.depth || !lens.inside(...cursor)) {
     strong.textContent = "Point at a pixel to read its depth";
-    span.textContent = "90 %: the true depth lies in between in 9 of 10 cases";
+    span.textContent = `${percent(state.level)} interval: the true depth is inside in 9 of 10 cases`;
     return;
   }
   const [u, v] = cursor.map(Math.round);

@@ -25,7 +25,7 @@ export function addPoint(u, v, x, y) {
   }
   const expected = state.maps.depth ? state.maps.depth.at(u, v) : 1;
   openPopover(x, y, {
-    value: "", placeholder: metres(expected), note: `Expected: ${metres(expected)} m`,
+    value: "", placeholder: metres(expected), note: `Expected ${metres(expected)} m, along the camera's axis.`,
     keep: (m) => state.points.add({ u, v, m }),
   });
 }

@@ -3,7 +3,7 @@
 
 import { metres } from "./format.js";
 
-const SAMPLES = 200, MARGIN = { left: 40, right: 10, top: 10, bottom: 30 };
+const SAMPLES = 200, MARGIN = { left: 48, right: 10, top: 10, bottom: 30 };
 
 /** Rows of {at, depth, low, high, truth} from one place to another; `at` is in pixels. */
 export function sample([a, b], maps) {
@@ -18,7 +18,7 @@ export function sample([a, b], maps) {
   });
 }
 
-export function drawProfile(canvas, rows, level) {
+export function drawProfile(canvas, rows) {
   const ratio = devicePixelRatio || 1;
   const { clientWidth: width, clientHeight: height } = canvas;
   canvas.width = width * ratio;
@@ -44,15 +44,12 @@ export function drawProfile(canvas, rows, level) {
   for (const share of [0, 0.5, 1]) {
     const value = bottom + share * (top - bottom);
     context.textAlign = "right";
-    context.fillText(metres(value), MARGIN.left - 6, y(value));
+    context.fillText(metres(value) + (share === 1 ? " m" : ""), MARGIN.left - 6, y(value));
     context.beginPath();
     context.moveTo(MARGIN.left, y(value));
     context.lineTo(width - MARGIN.right, y(value));
     context.stroke();
   }
-  context.textAlign = "left";
-  context.fillText(`m; band: ${Math.round(100 * level)} % interval`, MARGIN.left, height - 9);
-  context.textAlign = "right";
   context.fillText(`${Math.round(length)} pixels`, width - MARGIN.right, height - 9);
 
   context.beginPath();

@@ -27,13 +27,13 @@ const { protocol, host, pathname, search } = location;
 export const link = new Link(`${protocol.replace("http", "ws")}//${host}${pathname}ws${search}`);
 
 export const views = {
-  image: new View("image", "Image and points", "Click where you know the distance."),
+  image: new View("image", "Image", "Click where you know the depth."),
   depth: new View("depth", "Depth", "Median, in metres along the camera's axis."),
   std: new View("std", "Std", "Depth is right to ± this in 2 of 3 cases."),
   closer: new View("closer", "Closer than 2.00 m", "Probability."),
-  error: new View("error", "Error", "Distance from the ground truth."),
-  coverage: new View("coverage", "Coverage", "Is the truth in the 90 % interval?"),
-  space: new View("space", "3-D", "Drag to turn; wheel or two fingers to zoom."),
+  error: new View("error", "Error", "Difference from the ground truth."),
+  coverage: new View("coverage", "Coverage", "Is the true depth in the 90 % interval?"),
+  space: new View("space", "3-D", "Drag to turn, scroll to zoom."),
 };
 
 export const NEED_TRUTH = ["error", "coverage"];

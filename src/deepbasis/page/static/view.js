@@ -14,7 +14,7 @@ export class View {
     this.element.dataset.view = name;
     this.element.innerHTML =
       '<figcaption><h2></h2><p class="muted"></p></figcaption>' +
-      '<div class="body"><canvas class="stage" tabindex="0"></canvas><div class="colours"></div></div>';
+      '<div class="body"><canvas class="stage" role="application" tabindex="0"></canvas><div class="colours"></div></div>';
     this.caption = this.element.querySelector("figcaption");
     this.canvas = this.element.querySelector("canvas");
     this.colours = this.element.querySelector(".colours");
