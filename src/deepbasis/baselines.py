@@ -111,8 +111,8 @@ def kriging(
     post = fit.evidence(innovations.phi, innovations.z, CONSTANT, hyperprior=SPREAD)
     field = correlated.Field.of(kernel, points.x, (height, width), _guide(image, sparse), k=k)
 
-    def constant(onto: Float[Tensor, "1 1 c"]) -> Callable[[int, int], Float[Tensor, "1 p c"]]:
-        return lambda start, stop: onto.repeat(1, (stop - start) * width, 1)
+    def constant(start: int, stop: int) -> Float[Tensor, "1 p 1"]:
+        return phi.new_ones(1, (stop - start) * width, 1)
 
     mean, model_var, variance_ratio = correlated.predict(
         [field], post, phi, z, constant, bounded=False

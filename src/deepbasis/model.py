@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, overload
+from weakref import ref
 
 import torch
 from numpy.typing import ArrayLike
@@ -17,6 +18,7 @@ from deepbasis.arguments import to_array
 from deepbasis.data.images import ImageLike, to_pixels
 from deepbasis.data.limits import in_memory, reading
 from deepbasis.data.tensors import load_tensors, save_tensors
+from deepbasis.fit.memory import Memory
 from deepbasis.layer import Errors, Fitted, Observed, Prediction, Pyramid
 from deepbasis.layer.learned_prior import LearnedPrior
 from deepbasis.nets import Architecture, Features, Network
@@ -80,6 +82,8 @@ class Scene:
     """Its bases, at all scales."""
     depth_factor: float = 1.0
     """Factor on the depth without points, for a camera with another field of view."""
+    memory: Memory | None = None
+    """Makes completions faster if few points differ from those of the previous one."""
 
     @overload
     def complete(
@@ -196,7 +200,8 @@ class Scene:
         widening = self.network.familiarity.widening(summary)
         if widening is not None:
             widening = widening._replace(shift=math.log(self.depth_factor))
-        return Observed(self.pyramid, batch, guide, amplitude, widening)
+        memory = None if self.memory is None else ref(self.memory)
+        return Observed(self.pyramid, batch, guide, amplitude, widening, memory)
 
 
 class Completer(nn.Module):
@@ -262,7 +267,7 @@ class Completer(nn.Module):
         if intrinsics is not None:
             camera = to_camera(intrinsics)
             factor = self.network.familiarity.depth_factor(float(camera[0, 0]) / width)
-        return Scene(self.network, pixels, features, pyramid, factor)
+        return Scene(self.network, pixels, features, pyramid, factor, Memory())
 
     @overload
     def complete(
@@ -329,7 +334,7 @@ class Completer(nn.Module):
         else:
             pairs = [(image, points)]
         found = [
-            self.prepare(one).complete(
+            replace(self.prepare(one), memory=None).complete(
                 some, errors=errors, robust=robust, huber=huber, max_depth=max_depth
             )
             for one, some in pairs
@@ -377,7 +382,8 @@ class Completer(nn.Module):
                     f"frame {stream.count} is a tuple of {1 + len(rest)}; pass an image, its "
                     "points, and the pose of the camera"
                 )
-            yield stream.add(self.prepare(image, intrinsics), *rest)
+            scene = replace(self.prepare(image, intrinsics), memory=None)
+            yield stream.add(scene, *rest)
 
     def save(self, path: str | Path, dtype: torch.dtype = torch.float32) -> None:
         """Write the model to one safetensors file, with everything that loading it needs.

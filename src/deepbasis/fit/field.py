@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from deepbasis.fit.kernel import Kernel, whitener
+from deepbasis.fit.kernel import Kernel, condition
 from deepbasis.fit.neighbours import RINGS, Surroundings, choose_side
 from deepbasis.shapes import Float, Int
 
@@ -39,24 +39,14 @@ class Conditional(NamedTuple):
     """
 
     near: Int[Tensor, "q k"]
-    whitener: Float[Tensor, "q k k"]
-    """L^-1, where L L' is the covariance of the neighbours."""
-    u: Float[Tensor, "q k p"]
-    """L^-1 k_S of each pixel."""
+    b: Float[Tensor, "q p k"]
+    """Weights of the neighbours in the prediction of each pixel."""
+    left: Float[Tensor, "q p"]
+    """Conditional variance, relative to 1 / beta, without the nugget."""
 
-    @property
-    def left(self) -> Float[Tensor, "q p"]:
-        """Conditional variance, relative to 1 / beta, without the nugget."""
-        return (1 - self.u.square().sum(1)).clamp(min=0)
-
-    def b(self, some: Int[Tensor, "j"]) -> Float[Tensor, "q j k"]:
-        """Weights of the neighbours in the prediction of some pixels of each block."""
-        return self.u[:, :, some].mT @ self.whitener
-
-    def predict(self, around: Float[Tensor, "q k"]) -> Float[Tensor, "q p"]:
-        """Prediction from values of the neighbours."""
-        white = self.whitener @ around.to(self.u)[..., None]
-        return (white.mT @ self.u)[:, 0]
+    def predict(self, around: Float[Tensor, "q k c"]) -> Float[Tensor, "q p c"]:
+        """Predictions from values of the neighbours."""
+        return self.b.to(around) @ around
 
 
 @dataclass(frozen=True)
@@ -109,10 +99,8 @@ class Field:
         itself and of its ring, so that a measured pixel always has its own measurement among them.
         """
         near = self.near[start * self.across : stop * self.across]
-        pixels = self.pixels_of(start, stop, self.ring)
-        points, at = self.places[near], self.places_of(pixels)
-        white = whitener(self.kernel, points, self.noise[near]).to(points)
-        return Conditional(near, white, white @ self.kernel.correlation(points, at))
+        at = self.places_of(self.pixels_of(start, stop, self.ring))
+        return Conditional(near, *condition(self.kernel, at, self.places[near], self.noise[near]))
 
     @property
     def down(self) -> int:
@@ -134,14 +122,23 @@ class Field:
             stretch = points.new_ones(points.shape[1])
             stretch[:2] = IMAGE_DISTANCE
             points = points * stretch
-            middle = self.places_of(self.pixels_of(0, self.down)).mean(1) * stretch
+            middle = self.middle * stretch
         within = self.side / 2 + self.ring
-        k = min(self.k, max(len(self.index) - self.k, 1))  # none is missing, if there is any
         found = []
         for some in torch.split(torch.arange(len(centre)), BLOCKS):
             features = None if middle is None else (points, middle[some.to(middle.device)])
-            found.append(self.around.of(centre[some], k, within, torch.inf, features))
+            found.append(self.around.of(centre[some], self.taken, within, torch.inf, features))
         return self.index[torch.cat(found).to(self.index.device)].int()
+
+    @property
+    def taken(self) -> int:
+        """Number of neighbours of a block: none is missing, if there is any."""
+        return min(self.k, max(len(self.index) - self.k, 1))
+
+    @cached_property
+    def middle(self) -> Float[Tensor, "q f"]:
+        """Mean of the scaled places of each block."""
+        return self.places_of(self.pixels_of(0, self.down)).mean(1)
 
     def pixels_of(self, start: int, stop: int, ring: int = 0) -> Int[Tensor, "q p"]:
         """The pixels of some rows of blocks, block by block, each with a ring of pixels around it,
@@ -161,11 +158,11 @@ class Field:
         rows = blocks.view(-1, self.across, side, side, blocks.shape[-1]).transpose(1, 2)
         return rows.reshape(-1, self.across * side, blocks.shape[-1])[:, :width].flatten(0, 1)
 
-    @property
-    def own(self) -> Int[Tensor, "_"]:
-        """Places of the pixels of a block in the block with its ring."""
-        steps = torch.arange(self.ring, self.ring + self.side, device=self.places.device)
-        return (steps[:, None] * len(self.ramp) + steps).flatten()
+    def without_ring(self, blocks: Float[Tensor, "q p *c"]) -> Float[Tensor, "q j *c"]:
+        """Of blocks with their rings, the pixels of the blocks."""
+        inside, whole = slice(self.ring, self.ring + self.side), len(self.ramp)
+        square = blocks.unflatten(1, (whole, whole))
+        return square[:, inside, inside].flatten(1, 2)
 
     @cached_property
     def ramp(self) -> Float[Tensor, "_"]:
@@ -176,15 +173,28 @@ class Field:
         ramp = (torch.minimum(steps, steps.flip(0)) + 0.5) / max(2 * self.ring, 0.5)
         return ramp.clamp(max=1).to(self.places)
 
-    def join(
-        self, correction: Float[Tensor, "q p"], left: Float[Tensor, "q p"]
-    ) -> Float[Tensor, "2 _"]:
-        """Corrections and `left` of all pixels, in reading order, from those of all blocks with
-        their rings, which are blended.
+    def finish(
+        self, pixels: Float[Tensor, "2 _"], blocks: Float[Tensor, "2 _"]
+    ) -> Float[Tensor, "3 _"]:
+        """Mean, model variance and ratio d of all pixels, in reading order.
+
+        Args:
+            pixels: mean without correction, and model variance.
+            blocks: corrections and conditional variances of all blocks with their rings.
         """
-        maps = torch.stack([correction, left])
+        correction, left = self.join(blocks.unflatten(1, (-1, len(self.ramp) ** 2)))
+        if self.amplitude is not None:
+            s = self.amplitude.flatten()
+            correction, left = s * correction, s.square() * left
+        mean, model_var = pixels
+        return torch.stack([mean + correction, model_var, left + self.kernel.nugget])
+
+    def join(self, maps: Float[Tensor, "2 q p"]) -> Float[Tensor, "2 _"]:
+        """Corrections and conditional variances of all pixels, in reading order, from those of all
+        blocks with their rings, which are blended.
+        """
         if self.ring:
-            maps = maps + (left / FREE).clamp(max=1) * self._mismatch(maps)
+            maps = maps + (maps[1] / FREE).clamp(max=1) * self._mismatch(maps)
         weight = (self.ramp[:, None] * self.ramp).flatten().to(maps)
         whole = torch.cat([maps, torch.ones_like(maps[:1])]) * weight
         sizes = tuple(count * self.side + 2 * self.ring for count in (self.down, self.across))

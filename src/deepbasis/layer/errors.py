@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, Literal
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -52,6 +53,8 @@ class Observed:
     """Size of the correlated errors, relative to other pixels; 1 by default."""
     widening: Widening | None = None
     """How much wider the prior is, since the images are unfamiliar."""
+    memory: "ref[correlated.Memory] | None" = None
+    """What predictions of this image have in common; not kept alive by a fit."""
 
     @cached_property
     def phi(self) -> Float[Tensor, "b n m"]:
@@ -356,7 +359,9 @@ class CorrelatedFit(Fitted):
         size = seen.pyramid.size
         if (seen.points.weight > 0).any():
             phi, z, _ = seen.by_amplitude
-            found = correlated.predict(self.fields, post, phi, z, seen.pyramid.projector)
+            found = correlated.predict(
+                self.fields, post, phi, z, seen.pyramid.pixels, memory=seen.memory and seen.memory()
+            )
             mean, model_var, ratio = (part.view(-1, 1, *size) for part in found)
         else:
             mean, model_var = self.predict_bases()
