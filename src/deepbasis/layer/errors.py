@@ -36,7 +36,7 @@ from deepbasis.layer.learned_prior import LearnedGamma, LearnedPrior
 from deepbasis.layer.prediction import LeaveOneOut, Prediction
 from deepbasis.layer.pyramid import Pyramid, project_in_blocks
 from deepbasis.points import Points
-from deepbasis.shapes import Float
+from deepbasis.shapes import Float, Int
 
 Errors = Literal["independent", "correlated", "paper"]
 
@@ -196,8 +196,10 @@ class Fitted(ABC):
         return LeaveOneOut(residual.cpu(), var.cpu(), (noise_var / var).cpu())
 
     @abstractmethod
-    def predict_left_out(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Residual, model variance and noise variance of each point of one image, in float64."""
+    def predict_left_out(
+        self, which: Int[Tensor, "_"] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Residual, model variance and noise variance of points of one image, in float64."""
 
 
 class ErrorModel(nn.Module, ABC):
@@ -276,14 +278,17 @@ class IndependentFit(Fitted):
         mean, model_var = self.predict_bases()
         return Prediction(mean, model_var, self.noise_var.view(-1, 1, 1, 1).expand_as(mean))
 
-    def predict_left_out(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Residual, model variance and noise variance of each point of one image."""
+    def predict_left_out(
+        self, which: Int[Tensor, "_"] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Residual, model variance and noise variance of points of one image, by default all."""
         post, seen = self.posterior, self.observed
         fitted = post.points.weight
         ratio = 1 / torch.where(fitted > 0, fitted, 1)
         residual, model_var = leave_one_out(post, seen.phi, seen.z, ratio, fitted > 0)
         noise_var = 1 / (seen.claimed_weight.double() * post.beta.double())
-        return residual[0], model_var[0], noise_var[0]
+        found = residual[0], model_var[0], noise_var[0]
+        return found if which is None else (found[0][which], found[1][which], found[2][which])
 
 
 class Independent(ErrorModel):
@@ -376,22 +381,27 @@ class CorrelatedFit(Fitted):
         out = seen.weight[0] == 0
         if self.wrong is None or not out.any() or out.all():
             return super().doubt_var()
-        residual, _, noise_var = self.predict_left_out()
-        s = seen.s[0].double()
+        which = out.nonzero()[:, 0]
+        residual, _, noise_var = self.predict_left_out(which)
+        s = seen.s[0, which].double()
         ratio = noise_var * self.posterior.beta.double() / s.square()
-        points = LeftOut(*(part[out] for part in (seen.x[0], s, ratio, residual, self.wrong)))
+        points = LeftOut(seen.x[0, which], s, ratio, residual, self.wrong[which])
         return doubt_var(self.fields[0], points).view_as(self.without_doubt.mean)
 
-    def predict_left_out(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Residual, model variance and noise variance of each point of one image."""
+    def predict_left_out(
+        self, which: Int[Tensor, "_"] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Residual, model variance and noise variance of points of one image, by default all."""
         seen, kernel = self.observed, self.kernel
         phi, z, _ = (part[0] for part in seen.by_amplitude)
         trust, s = self.trust[0].double(), seen.s[0].double()
         claimed, used = seen.claimed_weight[0].double() * s.square(), trust > 0
         trust = torch.where(used, trust, claimed)
         residual, model_var, ratio = leave_one_out_correlated(
-            kernel, self.posterior, seen.x[0], phi, z, trust, used
+            kernel, self.posterior, seen.x[0], phi, z, trust, used, which
         )
+        if which is not None:
+            claimed, trust, s = claimed[which], trust[which], s[which]
         noise = ratio + kernel.noise(claimed) - kernel.noise(trust)
         noise_var = noise / self.posterior.beta.double()
         return residual * s, model_var * s.square(), noise_var * s.square()
