@@ -5,7 +5,6 @@ Each takes an image and sparse depth and returns log depth with a variance. Inte
 variance of its own; here its standard deviation grows with the distance to the nearest point.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, overload
-from weakref import ref
 
 import torch
 from numpy.typing import ArrayLike
@@ -145,10 +144,12 @@ class Scene:
             observed, layer = self.observe(used, errors=errors), self.network.fit
             if not robust:
                 fitted = layer.fit_details(observed, errors=errors, huber=huber)
-                return Completion.of(fitted.prediction, used, fitted, layer.judge, self.familiarity)
+                prediction = fitted.predict_with(self.memory)
+                return Completion.of(prediction, used, fitted, layer.judge, self.familiarity)
             wrong = layer.judge(observed)
             fitted = layer.fit_without_wrong(observed, wrong, errors=errors, huber=huber)
-            return Completion.of(fitted.prediction, used, fitted, wrong, self.familiarity)
+            prediction = fitted.predict_with(self.memory)
+            return Completion.of(prediction, used, fitted, wrong, self.familiarity)
 
     @property
     def familiarity(self) -> float | None:
@@ -200,8 +201,7 @@ class Scene:
         widening = self.network.familiarity.widening(summary)
         if widening is not None:
             widening = widening._replace(shift=math.log(self.depth_factor))
-        memory = None if self.memory is None else ref(self.memory)
-        return Observed(self.pyramid, batch, guide, amplitude, widening, memory)
+        return Observed(self.pyramid, batch, guide, amplitude, widening)
 
 
 class Completer(nn.Module):
@@ -382,8 +382,7 @@ class Completer(nn.Module):
                     f"frame {stream.count} is a tuple of {1 + len(rest)}; pass an image, its "
                     "points, and the pose of the camera"
                 )
-            scene = replace(self.prepare(image, intrinsics), memory=None)
-            yield stream.add(scene, *rest)
+            yield stream.add(self.prepare(image, intrinsics), *rest)
 
     def save(self, path: str | Path, dtype: torch.dtype = torch.float32) -> None:
         """Write the model to one safetensors file, with everything that loading it needs.

@@ -265,19 +265,19 @@ class _Fitted(NamedTuple):
         """
         field, width = self.field, self.field.size[1]
         span = rows[0] // field.side, -(-rows[1] // field.side)
-        given, rest = explain(field, span, self.phi, bases, kept)
-        around = self.values[given.near]
-        correction, known = given.predict(around).unbind(-1)
+        blocks = explain(field, span, self.phi, bases, kept)
+        around = self.values[field.near_of(*span)]
+        correction = (blocks.b.to(around) @ around[..., :1])[..., 0]
         if self.bounded:
             correction = bound(correction, around[:, None, :, 0])
-        out = rest.flatten(0, 1) @ F.pad(self.onto, (0, 0, 0, rest.shape[-1] - len(self.onto)))
-        model_var = vector_norm(out[:, :-1], dim=-1).square()
-        known = field.without_ring(known)
-        if field.amplitude is not None:
-            known = known * field.amplitude.flatten()[field.pixels_of(*span)]
-        found = torch.stack([out[:, -1].view_as(known) + known, model_var.view_as(known)], -1)
-        pixels = field.in_reading_order(found)[: (rows[1] - rows[0]) * width].mT
-        return pixels, torch.stack([correction, given.left.to(correction)]).flatten(1)
+        onto = F.pad(self.onto, (0, 0, 0, blocks.rest.shape[-1] - len(self.onto)))
+        out = blocks.rest.flatten(0, 1) @ onto
+        known = (blocks.own @ around[..., 1:])[..., 0]
+        mean = out[:, -1].view_as(known) + known
+        model_var = vector_norm(out[:, :-1], dim=-1).square().view_as(known)
+        pixels = field.in_reading_order(torch.stack([mean, model_var], -1))
+        inside = pixels[: (rows[1] - rows[0]) * width].mT
+        return inside, torch.stack([correction, blocks.left.to(correction)]).flatten(1)
 
 
 def combine(

@@ -55,7 +55,7 @@ def doubt_var(field: Field, points: LeftOut) -> Float[Tensor, "_"]:
         The additional variance.
     """
     kernel, ramp = field.kernel, field.ramp
-    pixels = field.pixels_of(0, field.down, field.ring)
+    pixels = field.pixels_of(0, field.down, ring=True)
     blend = (ramp[:, None] * ramp).flatten()
     total = field.places.new_zeros(field.size[0] * field.size[1])
     middle = field.pixel_places[pixels, :2].mean(1)

@@ -9,13 +9,12 @@ predictions are blended, so that no borders are seen.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from deepbasis.fit.kernel import Kernel, condition
+from deepbasis.fit.kernel import Kernel
 from deepbasis.fit.neighbours import RINGS, Surroundings, choose_side
 from deepbasis.shapes import Float, Int
 
@@ -31,22 +30,6 @@ FREE = 0.3
 BLOCKS = 8192
 # Coordinate of missing neighbours, in image widths: so far away that they correlate with nothing.
 NOWHERE = 1e6
-
-
-class Conditional(NamedTuple):
-    """The pixels of q blocks and their rings, given the neighbours that those of a block share; all
-    divided by the amplitude of the pixels.
-    """
-
-    near: Int[Tensor, "q k"]
-    b: Float[Tensor, "q p k"]
-    """Weights of the neighbours in the prediction of each pixel."""
-    left: Float[Tensor, "q p"]
-    """Conditional variance, relative to 1 / beta, without the nugget."""
-
-    def predict(self, around: Float[Tensor, "q k c"]) -> Float[Tensor, "q p c"]:
-        """Predictions from values of the neighbours."""
-        return self.b.to(around) @ around
 
 
 @dataclass(frozen=True)
@@ -92,16 +75,6 @@ class Field:
         around = Surroundings(pixels)
         return cls(kernel, guide, amplitude, size, *places, index, around, side, ring, k)
 
-    def blocks(self, start: int, stop: int) -> Conditional:
-        """The pixels of some rows of blocks, with their rings.
-
-        Their neighbours are those that surround the block, and first of all the points of the block
-        itself and of its ring, so that a measured pixel always has its own measurement among them.
-        """
-        near = self.near[start * self.across : stop * self.across]
-        at = self.places_of(self.pixels_of(start, stop, self.ring))
-        return Conditional(near, *condition(self.kernel, at, self.places[near], self.noise[near]))
-
     @property
     def down(self) -> int:
         """Number of rows of blocks."""
@@ -130,6 +103,13 @@ class Field:
             found.append(self.around.of(centre[some], self.taken, within, torch.inf, features))
         return self.index[torch.cat(found).to(self.index.device)].int()
 
+    def near_of(self, start: int, stop: int) -> Int[Tensor, "q k"]:
+        """Neighbours of some rows of blocks: those that surround the block, and first of all the
+        points of the block itself and of its ring, so that a measured pixel always has its own
+        measurement among them.
+        """
+        return self.near[start * self.across : stop * self.across]
+
     @property
     def taken(self) -> int:
         """Number of neighbours of a block: none is missing, if there is any."""
@@ -140,15 +120,27 @@ class Field:
         """Mean of the scaled places of each block."""
         return self.places_of(self.pixels_of(0, self.down)).mean(1)
 
-    def pixels_of(self, start: int, stop: int, ring: int = 0) -> Int[Tensor, "q p"]:
-        """The pixels of some rows of blocks, block by block, each with a ring of pixels around it,
-        as indices in reading order; beyond the border, those at the border.
+    def pixels_of(self, start: int, stop: int, *, ring: bool = False) -> Int[Tensor, "q p"]:
+        """The pixels of some rows of blocks, block by block, each with its ring of pixels if asked
+        for, as indices in reading order; beyond the border, those at the border.
         """
+        pixels = self._pixels_with_rings if ring else self._pixels
+        return pixels[start * self.across : stop * self.across]
+
+    @cached_property
+    def _pixels(self) -> Int[Tensor, "q p"]:
+        return self._find_pixels(0)
+
+    @cached_property
+    def _pixels_with_rings(self) -> Int[Tensor, "q p"]:
+        return self._find_pixels(self.ring)
+
+    def _find_pixels(self, ring: int) -> Int[Tensor, "q p"]:
         (height, width), side, device = self.size, self.side, self.places.device
         inside = torch.arange(-ring, side + ring, device=device)
         rows, columns = (
-            (torch.arange(*span, device=device)[:, None] * side + inside).clamp(0, last)
-            for span, last in (((start, stop), height - 1), ((0, self.across), width - 1))
+            (torch.arange(count, device=device)[:, None] * side + inside).clamp(0, length - 1)
+            for count, length in ((self.down, height), (self.across, width))
         )
         return (rows[:, None, :, None] * width + columns[:, None]).flatten(2).flatten(0, 1)
 
@@ -161,7 +153,7 @@ class Field:
     def without_ring(self, blocks: Float[Tensor, "q p *c"]) -> Float[Tensor, "q j *c"]:
         """Of blocks with their rings, the pixels of the blocks."""
         inside, whole = slice(self.ring, self.ring + self.side), len(self.ramp)
-        square = blocks.unflatten(1, (whole, whole))
+        square = blocks.reshape(len(blocks), whole, whole, *blocks.shape[2:])
         return square[:, inside, inside].flatten(1, 2)
 
     @cached_property
@@ -182,7 +174,7 @@ class Field:
             pixels: mean without correction, and model variance.
             blocks: corrections and conditional variances of all blocks with their rings.
         """
-        correction, left = self.join(blocks.unflatten(1, (-1, len(self.ramp) ** 2)))
+        correction, left = self.join(blocks.view(2, -1, len(self.ramp) ** 2))
         if self.amplitude is not None:
             s = self.amplitude.flatten()
             correction, left = s * correction, s.square() * left

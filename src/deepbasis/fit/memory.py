@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from deepbasis.fit.field import Conditional, Field
+from deepbasis.fit.field import Field
 from deepbasis.fit.kernel import condition
 from deepbasis.shapes import Float, Int
 
@@ -39,7 +39,10 @@ class Blocks:
     noise: Float[Tensor, "q k"]
     """Of the neighbours."""
     b: Float[Tensor, "q p k"]
+    """Weights of the neighbours, as of `left` divided by the amplitude of the pixels."""
     left: Float[Tensor, "q p"]
+    own: Float[Tensor, "q j k"]
+    """`b` without rings, times the amplitude."""
     rest: Float[Tensor, "q j c"]
     """phi - b' Phi_S."""
 
@@ -50,7 +53,7 @@ class Blocks:
 
     def replace(self, which: Int[Tensor, "_"], other: "Blocks") -> None:
         """Take some blocks from `other`, in this order."""
-        for name in ("points", "noise", "b", "left", "rest"):
+        for name in ("points", "noise", "b", "left", "own", "rest"):
             getattr(self, name).index_copy_(0, which, getattr(other, name))
 
 
@@ -109,8 +112,8 @@ def explain(
     phi: Float[Tensor, "_ m"],
     bases: Callable[[], Float[Tensor, "p c"]],
     kept: Kept | None,
-) -> tuple[Conditional, Float[Tensor, "q j c"]]:
-    """Some rows of blocks given their neighbours, and what these leave of the bases of each pixel.
+) -> Blocks:
+    """Some rows of blocks given their neighbours.
 
     Args:
         field: the points of the image.
@@ -119,15 +122,14 @@ def explain(
         bases: returns those of the pixels of these rows.
         kept: blocks of earlier predictions; those of this one are stored.
     """
-    across = field.across
-    near = field.near[rows[0] * across : rows[1] * across]
+    near = field.near_of(*rows)
     known = None if kept is None else kept.get(rows[0])
     if known is None:
         pixels = field.pixels_of(*rows)
         values = bases()
         first = rows[0] * field.side * field.size[1]
         inside = values.index_select(0, (pixels - first).flatten()).view(*pixels.shape, -1)
-        at = field.places_of(field.pixels_of(*rows, field.ring))
+        at = field.places_of(field.pixels_of(*rows, ring=True))
         known = _explain(field, rows, slice(None), near, phi, at, inside)
         if kept is not None:
             kept[rows[0]] = known
@@ -136,7 +138,7 @@ def explain(
         if len(which):
             parts = near[which], phi, known.at[which], known.bases[which]
             known.replace(which, _explain(field, rows, which, *parts))
-    return Conditional(near, known.b, known.left), known.rest
+    return known
 
 
 def _explain(
@@ -155,4 +157,4 @@ def _explain(
         own = own * field.amplitude.flatten()[field.pixels_of(*rows)[which], None]
     around = F.pad(phi, (0, bases.shape[-1] - phi.shape[-1]))[near]
     rest = torch.baddbmm(bases, own, around, alpha=-1)
-    return Blocks(at, bases, points, noise, b, left, rest)
+    return Blocks(at, bases, points, noise, b, left, own, rest)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, Literal
-from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -53,8 +52,6 @@ class Observed:
     """Size of the correlated errors, relative to other pixels; 1 by default."""
     widening: Widening | None = None
     """How much wider the prior is, since the images are unfamiliar."""
-    memory: "ref[correlated.Memory] | None" = None
-    """What predictions of this image have in common; not kept alive by a fit."""
 
     @cached_property
     def phi(self) -> Float[Tensor, "b n m"]:
@@ -142,7 +139,22 @@ class Fitted(ABC):
     @cached_property
     def without_doubt(self) -> Prediction:
         """The same as if all points that were left out were certainly wrong."""
-        found = self.calibrated.apply(self.predict())
+        return self._calibrate(self.predict())
+
+    def predict_with(self, memory: correlated.Memory | None) -> Prediction:
+        """`prediction` of one image, faster if the previous one had nearly the same points.
+
+        Args:
+            memory: of the previous predictions of the image.
+
+        Returns:
+            The calibrated prediction.
+        """
+        vars(self)["without_doubt"] = self._calibrate(self.predict(memory))
+        return self.prediction
+
+    def _calibrate(self, predicted: Prediction) -> Prediction:
+        found = self.calibrated.apply(predicted)
         if not (found.mean.isfinite().all() and found.var.isfinite().all()):
             raise ValueError(
                 "the bases hold NaN or infinity, or are too large; check the network's output"
@@ -170,7 +182,7 @@ class Fitted(ABC):
         """Variance of log depth that nothing explains at a point of weight 1."""
 
     @abstractmethod
-    def predict(self) -> Prediction:
+    def predict(self, memory: correlated.Memory | None = None) -> Prediction:
         """Prediction of every pixel before calibration."""
 
     def predict_bases(self) -> tuple[Float[Tensor, "b 1 h w"], Float[Tensor, "b 1 h w"]]:
@@ -273,7 +285,7 @@ class IndependentFit(Fitted):
         """Variance of log depth that nothing explains at a point of weight 1."""
         return 1 / self.posterior.beta
 
-    def predict(self) -> Prediction:
+    def predict(self, memory: correlated.Memory | None = None) -> Prediction:
         """Prediction of every pixel before calibration; PRML eq. 3.58 and 3.59."""
         mean, model_var = self.predict_bases()
         return Prediction(mean, model_var, self.noise_var.view(-1, 1, 1, 1).expand_as(mean))
@@ -307,7 +319,7 @@ class Independent(ErrorModel):
 class PaperFit(IndependentFit):
     """The paper's variance: that of the model alone."""
 
-    def predict(self) -> Prediction:
+    def predict(self, memory: correlated.Memory | None = None) -> Prediction:
         """Prediction of every pixel before calibration, without the noise variance."""
         mean, model_var, _ = super().predict()
         return Prediction(mean, model_var, torch.zeros_like(mean))
@@ -358,15 +370,14 @@ class CorrelatedFit(Fitted):
         ]
 
     @torch.no_grad()
-    def predict(self) -> Prediction:
+    def predict(self, memory: correlated.Memory | None = None) -> Prediction:
         """Prediction of every pixel before calibration; see `fit.correlated`."""
         seen, post = self.observed, self.posterior
         size = seen.pyramid.size
         if (seen.points.weight > 0).any():
             phi, z, _ = seen.by_amplitude
-            found = correlated.predict(
-                self.fields, post, phi, z, seen.pyramid.pixels, memory=seen.memory and seen.memory()
-            )
+            read = seen.pyramid.pixels
+            found = correlated.predict(self.fields, post, phi, z, read, memory=memory)
             mean, model_var, ratio = (part.view(-1, 1, *size) for part in found)
         else:
             mean, model_var = self.predict_bases()

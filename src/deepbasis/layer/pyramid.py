@@ -85,29 +85,27 @@ class Pyramid:
         """Bases of all pixels in a block of rows, pixel by pixel; columns of zeros make the number
         of columns a multiple of `ALIGNED`.
         """
-        parts = [self._constant((stop - start, self.size[1])).movedim(1, -1)]
+        one = self._constant((stop - start, self.size[1])).movedim(1, -1)
+        parts = [one]
         for scale, taps, blend in zip(self.scales, self.taps, self._blends, strict=True):
             rows = scale.movedim(1, -1)
-            if taps is None:
+            if taps is not None:
+                some = slice(int(taps[0][start]), int(taps[1][stop - 1]) + 1)
+                mixed = blend[start:stop, some] @ rows[:, some].flatten(2)
+                parts.append(mixed.view(*one.shape[:3], -1))
+            else:
                 parts.append(rows[:, start:stop])
-                continue
-            some = slice(int(taps[0][start]), int(taps[1][stop - 1]) + 1)
-            mixed = blend[start:stop, some] @ rows[:, some].flatten(2)
-            parts.append(mixed.unflatten(-1, rows.shape[2:]))
-        count = sum(part.shape[-1] for part in parts)
-        parts.append(torch.zeros_like(parts[0]).expand(*parts[0].shape[:-1], -count % ALIGNED))
+        empty = -sum(part.shape[-1] for part in parts) % ALIGNED
+        parts.append(torch.zeros_like(one).expand(-1, -1, -1, empty))
         return torch.cat(parts, -1).flatten(1, 2)
 
     @cached_property
     def _blends(self) -> list[Tensor]:
         """Share of each row of each scale in each row of the full height."""
-        blends = []
-        for scale, taps in zip(self.scales, self.taps, strict=True):
-            above, below, share = taps or (torch.zeros(0, dtype=torch.long),) * 2 + (scale[0, 0, 0, :0],)
-            blend = scale.new_zeros(len(share), scale.shape[2])
-            blend.scatter_(1, above[:, None], 1 - share[:, None])
-            blends.append(blend.scatter_add_(1, below[:, None], share[:, None]))
-        return blends
+        return [
+            scale.new_zeros(0) if taps is None else _blend(scale, taps)
+            for scale, taps in zip(self.scales, self.taps, strict=True)
+        ]
 
     def _constant(self, shape: tuple[int, ...]) -> Tensor:
         return self.scales[0].new_ones(()).expand(self.batch, 1, *shape)
@@ -140,6 +138,14 @@ def project_in_blocks(
         first[:, pixels] = out[..., 0]
         squares[:, pixels] = vector_norm(out[..., 1:], dim=-1).square_()
     return first, squares
+
+
+def _blend(scale: Tensor, taps: tuple[Tensor, Tensor, Tensor]) -> Float[Tensor, "h r"]:
+    """Share of each row of a scale in each row of the full height."""
+    above, below, share = taps
+    blend = scale.new_zeros(len(share), scale.shape[2])
+    blend.scatter_(1, above[:, None], 1 - share[:, None])
+    return blend.scatter_add_(1, below[:, None], share[:, None])
 
 
 def _stretch_columns(scale: Tensor, width: int) -> Tensor:
