@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Speed of `complete` with the model `indoor`, and that of another revision beside it in one run.
 
-A packaged room, 320x240 pixels. Each version runs in a process of its own with one thread, and the
+A packaged room, 320x240 pixels. A prepared scene is completed from other points each time, and
+then once more with one point more. Each version runs in a process of its own with one thread, and the
 processes take turns. Times are CPU times, so that a busy machine affects them less. The last line
 is the largest memory of each process, with Python, PyTorch and the model. With `--against`, the
 revision is checked out to a temporary git worktree. Example:
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -41,19 +43,29 @@ def answer() -> None:
     )
     metres = np.asarray(depth, np.float64) / float((folder / "scale.txt").read_text())
     model = load("indoor")
-    order = np.random.default_rng(0).permutation(metres.size)
-    order = order[metres.flat[order] > 0]
-    scene: Any = model.prepare(image) if hasattr(model, "prepare") else None
+    rng, measured = np.random.default_rng(0), np.flatnonzero(metres > 0)
+    first = rng.permutation(measured)
+    scenes: dict[str, Any] = {}
+    last: dict[str, Any] = {}
     for line in sys.stdin:
-        what, count = line.split()
+        what, count = line.rsplit(maxsplit=1)
         if what == "memory":
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             print(json.dumps(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)), flush=True)
             continue
-        v, u = np.divmod(order[: int(count)], 320)
+        if what != "complete" and count not in scenes:
+            scenes[count] = model.prepare(image)
+        if what == "complete":
+            at = first[: int(count)]
+        elif what == "scene":
+            at = last[count] = rng.choice(measured, int(count), replace=False)
+        else:
+            at = np.append(last[count], rng.choice(np.setdiff1d(measured, last[count])))
+        v, u = np.divmod(at, 320)
         points = np.stack([u, v, metres[v, u]], 1)
+        complete = partial(model.complete, image) if what == "complete" else scenes[count].complete
         start = time.process_time()
-        out = model.complete(image, points) if what == "complete" else scene.complete(points)
+        out = complete(points)
         assert out.depth.shape == out.std.shape
         print(json.dumps(1e3 * (time.process_time() - start)), flush=True)
 
@@ -80,7 +92,8 @@ class Version:
 
 def compare(new: Version, old: Version | None, rounds: int) -> None:
     """Print the table."""
-    calls = {(what, points): new for what in ("complete", "scene") for points in POINTS}
+    whats = ("complete", "scene", "one more")
+    calls = {(what, points): new for what in whats for points in POINTS}
     taken: dict[Any, list[float]] = {}
     for turn in range(rounds + 1):
         for (what, points), version in calls.items():
@@ -92,10 +105,12 @@ def compare(new: Version, old: Version | None, rounds: int) -> None:
                 if turn:  # the first is to warm up
                     taken.setdefault((name, what, points), []).append(ms)
     print("CPU milliseconds of one thread, median; 320x240, `indoor`")
-    print("points | complete | scene.complete  / complete" + (" | --against  ratio" if old else ""))
+    print("points | complete | scene.complete  / complete | one point more  / complete"
+          + (" | --against  ratio" if old else ""))  # fmt: skip
     for points in POINTS:
-        whole, scene = (median(taken["new", what, points]) for what in ("complete", "scene"))
+        whole, scene, more = (median(taken["new", what, points]) for what in whats)
         line = f"{points:6d} | {whole:8.1f} | {scene:14.1f} {scene / whole:11.2f}"
+        line += f" | {more:14.1f} {more / whole:11.2f}"
         if old is not None:
             other = median(taken["old", "complete", points])
             line += f" | {other:9.1f} {whole / other:6.2f}"

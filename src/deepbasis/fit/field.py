@@ -185,8 +185,9 @@ class Field:
         """Corrections and conditional variances of all pixels, in reading order, from those of all
         blocks with their rings, which are blended.
         """
+        left = maps[1]
         if self.ring:
-            maps = maps + (maps[1] / FREE).clamp(max=1) * self._mismatch(maps)
+            maps = maps + (left / FREE).clamp(max=1) * self._mismatch(maps)
         weight = (self.ramp[:, None] * self.ramp).flatten().to(maps)
         whole = torch.cat([maps, torch.ones_like(maps[:1])]) * weight
         sizes = tuple(count * self.side + 2 * self.ring for count in (self.down, self.across))
