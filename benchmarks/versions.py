@@ -2,10 +2,10 @@
 """Speed of `complete` with the model `indoor`, and that of another revision beside it in one run.
 
 A packaged room, 320x240 pixels. A prepared scene is completed from other points each time, and
-then once more with one point more. Each version runs in a process of its own with one thread, and the
-processes take turns. Times are CPU times, so that a busy machine affects them less. The last line
-is the largest memory of each process, with Python, PyTorch and the model. With `--against`, the
-revision is checked out to a temporary git worktree. Example:
+then once more with one point more. Each version runs in a process of its own with one thread, and
+the processes take turns. Times are CPU times, so that a busy machine affects them less. The last
+line is the largest memory of each process while it runs `complete`, with Python, PyTorch and the
+model. With `--against`, the revision is checked out to a temporary git worktree. Example:
 
     python benchmarks/versions.py --against 3334108   # version 0.1
 """
@@ -45,25 +45,24 @@ def answer() -> None:
     model = load("indoor")
     rng, measured = np.random.default_rng(0), np.flatnonzero(metres > 0)
     first = rng.permutation(measured)
-    scenes: dict[str, Any] = {}
-    last: dict[str, Any] = {}
+    scene: Any = None
+    last: Any = None
     for line in sys.stdin:
         what, count = line.rsplit(maxsplit=1)
         if what == "memory":
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             print(json.dumps(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)), flush=True)
             continue
-        if what != "complete" and count not in scenes:
-            scenes[count] = model.prepare(image)
-        if what == "complete":
-            at = first[: int(count)]
-        elif what == "scene":
-            at = last[count] = rng.choice(measured, int(count), replace=False)
-        else:
-            at = np.append(last[count], rng.choice(np.setdiff1d(measured, last[count])))
+        at = first[: int(count)]
+        if what == "scene":
+            scene = model.prepare(image)
+            scene.complete(np.stack([at % 320, at // 320, metres.flat[at]], 1))
+            at = last = rng.choice(measured, int(count), replace=False)
+        elif what == "one more":
+            at = np.append(last, rng.choice(np.setdiff1d(measured, last)))
         v, u = np.divmod(at, 320)
         points = np.stack([u, v, metres[v, u]], 1)
-        complete = partial(model.complete, image) if what == "complete" else scenes[count].complete
+        complete = partial(model.complete, image) if what == "complete" else scene.complete
         start = time.process_time()
         out = complete(points)
         assert out.depth.shape == out.std.shape
@@ -93,10 +92,14 @@ class Version:
 def compare(new: Version, old: Version | None, rounds: int) -> None:
     """Print the table."""
     whats = ("complete", "scene", "one more")
-    calls = {(what, points): new for what in whats for points in POINTS}
+    calls = {(what, points): new for what in whats[:1] for points in POINTS}
+    calls |= {(what, points): new for points in POINTS for what in whats[1:]}
     taken: dict[Any, list[float]] = {}
+    memory: list[float] = []
     for turn in range(rounds + 1):
         for (what, points), version in calls.items():
+            if what == "scene" and not memory:
+                memory = [one.ask("memory") for one in (new, old) if one]
             pairs = [("new", version)]
             if old is not None and what == "complete":
                 pairs.append(("old", old))
@@ -115,7 +118,7 @@ def compare(new: Version, old: Version | None, rounds: int) -> None:
             other = median(taken["old", "complete", points])
             line += f" | {other:9.1f} {whole / other:6.2f}"
         print(line)
-    print("peak memory (MB):", ", ".join(f"{one.ask('memory'):.0f}" for one in (new, old) if one))
+    print("peak memory (MB):", ", ".join(f"{one:.0f}" for one in memory))
 
 
 def main() -> None:
