@@ -69,7 +69,11 @@ def assert_same(have, want):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
-def test_points_added_moved_and_removed_in_any_order_give_what_they_give_alone(image, generator):
+@pytest.mark.parametrize("many", [0.0, memory.MANY, 2.0])
+def test_points_added_moved_and_removed_in_any_order_give_what_they_give_alone(
+    image, generator, monkeypatch, many
+):
+    monkeypatch.setattr(memory, "MANY", many)
     used, kept = list(range(60)), Memory()
     for step in range(20):
         i = int(torch.randint(len(used), (1,), generator=generator))
@@ -82,7 +86,8 @@ def test_points_added_moved_and_removed_in_any_order_give_what_they_give_alone(i
         assert_same(image.predict(used, kept), image.predict(used))
 
 
-def test_only_blocks_with_other_neighbours_are_computed(image, computed):
+def test_only_blocks_with_other_neighbours_are_computed(image, computed, monkeypatch):
+    monkeypatch.setattr(memory, "MANY", 2.0)
     kept, blocks = Memory(), 5 * 7
     image.predict(range(60), kept)
     assert sum(computed) == blocks
@@ -139,6 +144,7 @@ def test_an_interrupted_prediction_leaves_nothing_behind(image, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(memory.Blocks, "replace", interrupt)
+        patch.setattr(memory, "MANY", 2.0)
         with pytest.raises(KeyboardInterrupt):
             image.predict(range(58), kept)
     assert_same(image.predict(range(58), kept), image.predict(range(58)))

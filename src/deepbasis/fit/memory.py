@@ -22,6 +22,8 @@ from deepbasis.shapes import Float, Int
 
 # Pixels of an image up to which anything is kept: about 700 bytes a pixel.
 MOST_PIXELS = 320_000
+# If a larger share of the blocks has other neighbours, computing all of them is faster.
+MANY = 0.5
 # What a field computes from the pixels alone.
 OF_PIXELS = ("pixel_places", "middle")
 
@@ -125,20 +127,31 @@ def explain(
     near = field.near_of(*rows)
     known = None if kept is None else kept.get(rows[0])
     if known is None:
-        pixels = field.pixels_of(*rows)
-        values = bases()
-        first = rows[0] * field.side * field.size[1]
-        inside = values.index_select(0, (pixels - first).flatten()).view(*pixels.shape, -1)
-        at = field.places_of(field.pixels_of(*rows, ring=True))
-        known = _explain(field, rows, slice(None), near, phi, at, inside)
-        if kept is not None:
-            kept[rows[0]] = known
+        at, inside = (
+            field.places_of(field.pixels_of(*rows, ring=True)),
+            _inside(field, rows, bases()),
+        )
     else:
         which = known.changed(field.places[near], field.noise[near])
-        if len(which):
-            parts = near[which], phi, known.at[which], known.bases[which]
-            known.replace(which, _explain(field, rows, which, *parts))
-    return known
+        if len(which) < MANY * len(near):
+            if len(which):
+                parts = near[which], phi, known.at[which], known.bases[which]
+                known.replace(which, _explain(field, rows, which, *parts))
+            return known
+        at, inside = known.at, known.bases
+    found = _explain(field, rows, slice(None), near, phi, at, inside)
+    if kept is not None:
+        kept[rows[0]] = found
+    return found
+
+
+def _inside(
+    field: Field, rows: tuple[int, int], values: Float[Tensor, "p c"]
+) -> Float[Tensor, "q j c"]:
+    """Values of the pixels of some rows of blocks, block by block."""
+    pixels = field.pixels_of(*rows)
+    first = rows[0] * field.side * field.size[1]
+    return values.index_select(0, (pixels - first).flatten()).view(*pixels.shape, -1)
 
 
 def _explain(
