@@ -20,8 +20,8 @@ from deepbasis.fit.field import Field
 from deepbasis.fit.kernel import condition
 from deepbasis.shapes import Float, Int
 
-# Pixels of an image up to which anything is kept: about 700 bytes a pixel.
-MOST_PIXELS = 320_000
+# Pixels of an image up to which anything is kept: about 750 bytes a pixel with 63 bases.
+MOST_PIXELS = 160_000
 # If a larger share of the blocks has other neighbours, computing all of them is faster.
 MANY = 0.5
 # What a field computes from the pixels alone.
@@ -41,8 +41,9 @@ class Blocks:
     noise: Float[Tensor, "q k"]
     """Of the neighbours."""
     b: Float[Tensor, "q p k"]
-    """Weights of the neighbours, as of `left` divided by the amplitude of the pixels."""
+    """Weights of the neighbours in the prediction of each pixel, divided by its amplitude."""
     left: Float[Tensor, "q p"]
+    """Conditional variance, relative to 1 / beta, without the nugget."""
     own: Float[Tensor, "q j k"]
     """`b` without rings, times the amplitude."""
     rest: Float[Tensor, "q j c"]
