@@ -143,7 +143,7 @@ def test_an_interrupted_prediction_leaves_nothing_behind(image, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(memory.Blocks, "replace", interrupt)
+        patch.setattr(memory.Conditioned, "replace", interrupt)
         patch.setattr(memory, "MANY", 2.0)
         with pytest.raises(KeyboardInterrupt):
             image.predict(range(58), kept)

@@ -29,7 +29,7 @@ OF_PIXELS = ("pixel_places", "middle")
 
 
 @dataclass
-class Blocks:
+class Conditioned:
     """Some rows of blocks of pixels, given their neighbours."""
 
     at: Float[Tensor, "q p f"]
@@ -54,13 +54,13 @@ class Blocks:
         other = (points != self.points).flatten(1).any(1) | (noise != self.noise).any(1)
         return other.nonzero()[:, 0]
 
-    def replace(self, which: Int[Tensor, "_"], other: "Blocks") -> None:
+    def replace(self, which: Int[Tensor, "_"], other: "Conditioned") -> None:
         """Take some blocks from `other`, in this order."""
         for name in ("points", "noise", "b", "left", "own", "rest"):
             getattr(self, name).index_copy_(0, which, getattr(other, name))
 
 
-Kept = dict[int, Blocks]
+Kept = dict[int, Conditioned]
 
 
 class Memory:
@@ -115,7 +115,7 @@ def explain(
     phi: Float[Tensor, "_ m"],
     bases: Callable[[], Float[Tensor, "p c"]],
     kept: Kept | None,
-) -> Blocks:
+) -> Conditioned:
     """Some rows of blocks given their neighbours.
 
     Args:
@@ -163,7 +163,7 @@ def _explain(
     phi: Float[Tensor, "_ m"],
     at: Float[Tensor, "q p f"],
     bases: Float[Tensor, "q j c"],
-) -> Blocks:
+) -> Conditioned:
     points, noise = field.places[near], field.noise[near]
     b, left = condition(field.kernel, at, points, noise)
     own = field.without_ring(b).to(phi.dtype)
@@ -171,4 +171,4 @@ def _explain(
         own = own * field.amplitude.flatten()[field.pixels_of(*rows)[which], None]
     around = F.pad(phi, (0, bases.shape[-1] - phi.shape[-1]))[near]
     rest = torch.baddbmm(bases, own, around, alpha=-1)
-    return Blocks(at, bases, points, noise, b, left, own, rest)
+    return Conditioned(at, bases, points, noise, b, left, own, rest)
