@@ -244,18 +244,16 @@ class _Fitted(NamedTuple):
     onto: Float[Tensor, "m _"]
     """Root of the weights' covariance, and their mean."""
     phi: Float[Tensor, "_ m"]
-    values: Float[Tensor, "_ 2"]
-    """Residuals and means of the points."""
+    residual: Float[Tensor, "_"]
     bounded: bool
 
     @classmethod
     def of(
         cls, field: Field, mean: Tensor, root: Tensor, phi: Tensor, z: Tensor, bounded: bool
     ) -> "_Fitted":
-        known = phi @ mean
-        values = F.pad(torch.stack([z - known, known], -1), (0, 0, 0, field.k))
+        residual = F.pad(z - phi @ mean, (0, field.k))
         onto = torch.cat([root, mean[:, None]], -1)
-        return cls(field, onto, F.pad(phi, (0, 0, 0, field.k)), values, bounded)
+        return cls(field, onto, F.pad(phi, (0, 0, 0, field.k)), residual, bounded)
 
     def predict(
         self, rows: tuple[int, int], bases: Callable[[], Float[Tensor, "p c"]], kept: Kept | None
@@ -266,15 +264,14 @@ class _Fitted(NamedTuple):
         field, width = self.field, self.field.size[1]
         span = rows[0] // field.side, -(-rows[1] // field.side)
         blocks = explain(field, span, self.phi, bases, kept)
-        around = self.values[field.near_of(*span)]
-        correction = (blocks.b.to(around) @ around[..., :1])[..., 0]
+        around = self.residual[field.near_of(*span)]
+        correction = (blocks.b.to(around) @ around[..., None])[..., 0]
         if self.bounded:
-            correction = bound(correction, around[:, None, :, 0])
+            correction = bound(correction, around[:, None])
         onto = F.pad(self.onto, (0, 0, 0, blocks.rest.shape[-1] - len(self.onto)))
-        out = blocks.rest.flatten(0, 1) @ onto
-        known = (blocks.own @ around[..., 1:])[..., 0]
-        mean = out[:, -1].view_as(known) + known
-        model_var = vector_norm(out[:, :-1], dim=-1).square().view_as(known)
+        mean = blocks.bases @ onto[:, -1]
+        out = blocks.rest.flatten(0, 1) @ onto  # with 63 columns it would take longer than with 64
+        model_var = vector_norm(out[:, :-1], dim=-1).square().view_as(mean)
         pixels = field.in_reading_order(torch.stack([mean, model_var], -1))
         inside = pixels[: (rows[1] - rows[0]) * width].mT
         return inside, torch.stack([correction, blocks.left.to(correction)]).flatten(1)

@@ -44,8 +44,6 @@ class Conditioned:
     """Weights of the neighbours in the prediction of each pixel, divided by its amplitude."""
     left: Float[Tensor, "q p"]
     """Conditional variance, relative to 1 / beta, without the nugget."""
-    own: Float[Tensor, "q j k"]
-    """`b` without rings, times the amplitude."""
     rest: Float[Tensor, "q j c"]
     """phi - b' Phi_S."""
 
@@ -56,7 +54,7 @@ class Conditioned:
 
     def replace(self, which: Int[Tensor, "_"], other: "Conditioned") -> None:
         """Take some blocks from `other`, in this order."""
-        for name in ("points", "noise", "b", "left", "own", "rest"):
+        for name in ("points", "noise", "b", "left", "rest"):
             getattr(self, name).index_copy_(0, which, getattr(other, name))
 
 
@@ -171,4 +169,4 @@ def _explain(
         own = own * field.amplitude.flatten()[field.pixels_of(*rows)[which], None]
     around = F.pad(phi, (0, bases.shape[-1] - phi.shape[-1]))[near]
     rest = torch.baddbmm(bases, own, around, alpha=-1)
-    return Conditioned(at, bases, points, noise, b, left, own, rest)
+    return Conditioned(at, bases, points, noise, b, left, rest)
