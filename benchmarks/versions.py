@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Speed of `complete` with the model `indoor`, and that of another revision beside it in one run.
 
-A packaged room, 320x240 pixels. Each version runs in a process of its own with one thread, and the
-processes take turns. Times are CPU times, so that a busy machine affects them less. The last line
-is the largest memory of each process, with Python, PyTorch and the model. With `--against`, the
-revision is checked out to a temporary git worktree. Example:
+A packaged room, 320x240 pixels. A prepared scene is completed from other points each time, and
+then once more with one point more. Each version runs in a process of its own with one thread, and
+the processes take turns. Times are CPU times, so that a busy machine affects them less. The last
+line is the largest memory of each process while it runs `complete`, with Python, PyTorch and the
+model. With `--against`, the revision is checked out to a temporary git worktree. Example:
 
     python benchmarks/versions.py --against 3334108   # version 0.1
 """
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -41,19 +43,28 @@ def answer() -> None:
     )
     metres = np.asarray(depth, np.float64) / float((folder / "scale.txt").read_text())
     model = load("indoor")
-    order = np.random.default_rng(0).permutation(metres.size)
-    order = order[metres.flat[order] > 0]
-    scene: Any = model.prepare(image) if hasattr(model, "prepare") else None
+    rng, measured = np.random.default_rng(0), np.flatnonzero(metres > 0)
+    first = rng.permutation(measured)
+    scene: Any = None
+    last: Any = None
     for line in sys.stdin:
-        what, count = line.split()
+        what, count = line.rsplit(maxsplit=1)
         if what == "memory":
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             print(json.dumps(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)), flush=True)
             continue
-        v, u = np.divmod(order[: int(count)], 320)
+        at = first[: int(count)]
+        if what == "scene":
+            scene = model.prepare(image)
+            scene.complete(np.stack([at % 320, at // 320, metres.flat[at]], 1))
+            at = last = rng.choice(measured, int(count), replace=False)
+        elif what == "one more":
+            at = np.append(last, rng.choice(np.setdiff1d(measured, last)))
+        v, u = np.divmod(at, 320)
         points = np.stack([u, v, metres[v, u]], 1)
+        complete = partial(model.complete, image) if what == "complete" else scene.complete
         start = time.process_time()
-        out = model.complete(image, points) if what == "complete" else scene.complete(points)
+        out = complete(points)
         assert out.depth.shape == out.std.shape
         print(json.dumps(1e3 * (time.process_time() - start)), flush=True)
 
@@ -80,10 +91,15 @@ class Version:
 
 def compare(new: Version, old: Version | None, rounds: int) -> None:
     """Print the table."""
-    calls = {(what, points): new for what in ("complete", "scene") for points in POINTS}
+    whats = ("complete", "scene", "one more")
+    calls = {(what, points): new for what in whats[:1] for points in POINTS}
+    calls |= {(what, points): new for points in POINTS for what in whats[1:]}
     taken: dict[Any, list[float]] = {}
+    memory: list[float] = []
     for turn in range(rounds + 1):
         for (what, points), version in calls.items():
+            if what == "scene" and not memory:
+                memory = [one.ask("memory") for one in (new, old) if one]
             pairs = [("new", version)]
             if old is not None and what == "complete":
                 pairs.append(("old", old))
@@ -92,15 +108,17 @@ def compare(new: Version, old: Version | None, rounds: int) -> None:
                 if turn:  # the first is to warm up
                     taken.setdefault((name, what, points), []).append(ms)
     print("CPU milliseconds of one thread, median; 320x240, `indoor`")
-    print("points | complete | scene.complete  / complete" + (" | --against  ratio" if old else ""))
+    print("points | complete | scene.complete  / complete | one point more  / complete"
+          + (" | --against  ratio" if old else ""))  # fmt: skip
     for points in POINTS:
-        whole, scene = (median(taken["new", what, points]) for what in ("complete", "scene"))
+        whole, scene, more = (median(taken["new", what, points]) for what in whats)
         line = f"{points:6d} | {whole:8.1f} | {scene:14.1f} {scene / whole:11.2f}"
+        line += f" | {more:14.1f} {more / whole:11.2f}"
         if old is not None:
             other = median(taken["old", "complete", points])
             line += f" | {other:9.1f} {whole / other:6.2f}"
         print(line)
-    print("peak memory (MB):", ", ".join(f"{one.ask('memory'):.0f}" for one in (new, old) if one))
+    print("peak memory (MB):", ", ".join(f"{one:.0f}" for one in memory))
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from deepbasis.fit import Prior
+from deepbasis.fit import Prior, memory
 
 
 class LeastSquares(NamedTuple):
@@ -73,3 +73,11 @@ def bayesian(
     weight = 0.5 + torch.rand(*batch, n, dtype=torch.float64, generator=generator)
     z = (phi @ w[..., None])[..., 0] + noise * normal(*batch, n) / weight.sqrt()
     return Bayesian(phi, z, weight, prior, w)
+
+
+def explained(field, start, stop):
+    """Rows of blocks of a field given their neighbours, with one basis, 0 everywhere."""
+    pixels = field.size[0] * field.size[1]
+    none = field.places.new_zeros(len(field.places), 1), field.places.new_zeros(pixels, 1)
+    rows = none[1][start * field.side * field.size[1] : stop * field.side * field.size[1]]
+    return memory.explain(field, (start, stop), none[0], lambda: rows, None)

@@ -376,6 +376,29 @@ def test_four_threads_that_share_a_model_give_the_same_bits_as_one(indoor):
         assert all(np.array_equal(a, b) for a, b in zip(have, want, strict=True))
 
 
+def test_points_that_change_one_by_one_are_completed_as_on_a_new_scene(indoor):
+    """Also by four threads that share the scene."""
+    image, rows, _ = image_and_rows()
+    rng, scene = np.random.default_rng(0), indoor.prepare(image)
+    free = replace(scene, memory=None)
+    used, sets = list(range(len(rows) - 10)), []
+    for new in rng.permutation(range(len(rows) - 10, len(rows))):
+        i = rng.integers(len(used))
+        if new % 3:
+            used.pop(i)
+        if new % 3 != 1:
+            used.insert(i, new)
+        sets.append(rows[used] * [1, 1, 1 + (new % 4 == 0)])  # some have other depths
+    want = [free.complete(one) for one in sets]
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(scene.complete, sets))
+    for found in ([scene.complete(one) for one in sets], together):
+        for have, expected in zip(found, want, strict=True):
+            for name in ("latent_mean", "latent_var"):
+                one, other = getattr(have, name), getattr(expected, name)
+                np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+
+
 def test_one_scene_is_completed_from_several_sets_of_points():
     image, rows, _ = image_and_rows()
     scene = make_model().prepare(image)

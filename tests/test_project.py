@@ -29,7 +29,7 @@ LAYERS = [
     "evaluation", "demo", "page", "commands", "cli",
 ]  # fmt: skip
 FIT_LAYERS = [
-    "checks", "prior", "linear", "robust", "evidence", "kernel", "neighbours", "field",
+    "checks", "prior", "linear", "robust", "evidence", "kernel", "neighbours", "field", "memory",
     "correlated", "doubt", "sampling", "outliers", "wrong_points", "hidden", "kernel_search",
     "calibration", "transfer",
 ]  # fmt: skip

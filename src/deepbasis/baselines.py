@@ -5,7 +5,6 @@ Each takes an image and sparse depth and returns log depth with a variance. Inte
 variance of its own; here its standard deviation grows with the distance to the nearest point.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,8 +110,8 @@ def kriging(
     post = fit.evidence(innovations.phi, innovations.z, CONSTANT, hyperprior=SPREAD)
     field = correlated.Field.of(kernel, points.x, (height, width), _guide(image, sparse), k=k)
 
-    def constant(onto: Float[Tensor, "1 1 c"]) -> Callable[[int, int], Float[Tensor, "1 p c"]]:
-        return lambda start, stop: onto.repeat(1, (stop - start) * width, 1)
+    def constant(start: int, stop: int) -> Float[Tensor, "1 p 1"]:
+        return phi.new_ones(1, (stop - start) * width, 1)
 
     mean, model_var, variance_ratio = correlated.predict(
         [field], post, phi, z, constant, bounded=False

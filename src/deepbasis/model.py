@@ -17,6 +17,7 @@ from deepbasis.arguments import to_array
 from deepbasis.data.images import ImageLike, to_pixels
 from deepbasis.data.limits import in_memory, reading
 from deepbasis.data.tensors import load_tensors, save_tensors
+from deepbasis.fit.memory import Memory
 from deepbasis.layer import Errors, Fitted, Observed, Prediction, Pyramid
 from deepbasis.layer.learned_prior import LearnedPrior
 from deepbasis.nets import Architecture, Features, Network
@@ -80,6 +81,8 @@ class Scene:
     """Its bases, at all scales."""
     depth_factor: float = 1.0
     """Factor on the depth without points, for a camera with another field of view."""
+    memory: Memory | None = None
+    """Makes completions faster if few points differ from those of the previous one."""
 
     @overload
     def complete(
@@ -141,10 +144,12 @@ class Scene:
             observed, layer = self.observe(used, errors=errors), self.network.fit
             if not robust:
                 fitted = layer.fit_details(observed, errors=errors, huber=huber)
-                return Completion.of(fitted.prediction, used, fitted, layer.judge, self.familiarity)
+                prediction = fitted.predict_with(self.memory)
+                return Completion.of(prediction, used, fitted, layer.judge, self.familiarity)
             wrong = layer.judge(observed)
             fitted = layer.fit_without_wrong(observed, wrong, errors=errors, huber=huber)
-            return Completion.of(fitted.prediction, used, fitted, wrong, self.familiarity)
+            prediction = fitted.predict_with(self.memory)
+            return Completion.of(prediction, used, fitted, wrong, self.familiarity)
 
     @property
     def familiarity(self) -> float | None:
@@ -262,7 +267,7 @@ class Completer(nn.Module):
         if intrinsics is not None:
             camera = to_camera(intrinsics)
             factor = self.network.familiarity.depth_factor(float(camera[0, 0]) / width)
-        return Scene(self.network, pixels, features, pyramid, factor)
+        return Scene(self.network, pixels, features, pyramid, factor, Memory())
 
     @overload
     def complete(
@@ -329,7 +334,7 @@ class Completer(nn.Module):
         else:
             pairs = [(image, points)]
         found = [
-            self.prepare(one).complete(
+            replace(self.prepare(one), memory=None).complete(
                 some, errors=errors, robust=robust, huber=huber, max_depth=max_depth
             )
             for one, some in pairs

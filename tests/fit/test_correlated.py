@@ -19,7 +19,7 @@ from deepbasis.fit import Kernel, correlated, neighbours
 from deepbasis.fit import field as field_module
 from deepbasis.fit.checks import FitPoints
 from deepbasis.fit.kernel import condition
-from problems import bayesian
+from problems import bayesian, explained
 from refusals import refusals
 
 SIZE = (12, 16)
@@ -76,9 +76,9 @@ def problem(n, generator, kernel=KERNEL, size=SIZE, *, duplicates=False):
     return p._replace(z=z)
 
 
-def projector(bases, width):
-    """Products of the bases of some rows with some columns."""
-    return lambda onto: lambda a, b: bases[:, :, width * a : width * b].mT @ onto
+def reader(bases, width):
+    """Bases of the pixels of some rows."""
+    return lambda start, stop: bases[:, :, width * start : width * stop].mT
 
 
 def run(p, kernel=KERNEL, k=correlated.NEIGHBOURS, size=SIZE, bounded=False, **precisions):
@@ -89,7 +89,7 @@ def run(p, kernel=KERNEL, k=correlated.NEIGHBOURS, size=SIZE, bounded=False, **p
     field = correlated.Field.of(kernel, p.x, size, p.guide, p.weight, k=k)
 
     mean, model_var, ratio = correlated.predict(
-        [field], post, p.phi[None], p.z[None], projector(p.bases, size[1]), bounded=bounded
+        [field], post, p.phi[None], p.z[None], reader(p.bases, size[1]), bounded=bounded
     )
     return innovations, post, mean[0], model_var[0], ratio[0]
 
@@ -278,10 +278,10 @@ def test_rows_do_not_depend_on_the_blocks(generator, monkeypatch):
     for have, expected in zip(run(p, size=size)[2:], want, strict=True):
         torch.testing.assert_close(have, expected)
     field = correlated.Field.of(KERNEL, p.x, size, p.guide, p.weight)
-    whole, part = field.blocks(0, field.down), field.blocks(1, 3)
+    whole, part = explained(field, 0, field.down), explained(field, 1, 3)
     some = slice(field.across, 3 * field.across)
-    for have, expected in zip(part[:3], whole[:3], strict=True):
-        assert torch.equal(have, expected[some])
+    for name in ("points", "noise", "b", "left"):
+        assert torch.equal(getattr(part, name), getattr(whole, name)[some])
     want = torch.arange(37 * 53)
     for blocks in (field.pixels_of(0, field.down), field.pixels_of(0, 2)):
         rows = field.in_reading_order(blocks[..., None])[: 37 * 53, 0]
@@ -300,9 +300,9 @@ def test_predictions_of_overlapping_blocks_are_blended(generator):
     assert ring == 1
     _, post, mean, _, ratio = run(p, size=size)
     residual = F.pad(p.z - p.phi @ post.mean[0], (0, field.k))
-    given = field.blocks(0, field.down)
+    given = explained(field, 0, field.down)
     left = given.left.view(field.down, field.across, whole, whole).numpy()
-    values = given.predict(residual[given.near]).view(left.shape).numpy()
+    values = (given.b @ residual[field.near][..., None]).view(left.shape).numpy()
     expected = []
     for part in (values, left):
         at, shared = {}, {}
@@ -513,7 +513,7 @@ def test_gradients_reach_points_and_bases(generator):
     def whole(phi, z, bases):
         innovations = correlated.whiten(KERNEL, p.x[None], phi, z, p.weight[None], k=3)
         post = fit.ml(innovations.phi, innovations.z, innovations.weight)
-        mean, model_var, ratio = correlated.predict([field], post, phi, z, projector(bases, 5))
+        mean, model_var, ratio = correlated.predict([field], post, phi, z, reader(bases, 5))
         return mean, model_var, ratio / post.beta[:, None]
 
     inputs = [t.clone().requires_grad_() for t in (p.phi[None], p.z[None], p.bases)]
@@ -609,7 +609,7 @@ def test_huber_keeps_an_outlier_from_its_surroundings(generator):
         post = fit.evidence(innovations.phi, innovations.z, q.prior, huber=huber)
         weight = innovations.lower(kernel, q.weight[None], post.weight)
         field = correlated.Field.of(kernel, q.x, (24, 32), q.guide, weight[0])
-        parts = post, q.phi[None], q.z[None], projector(q.bases, 32)
+        parts = post, q.phi[None], q.z[None], reader(q.bases, 32)
         mean = correlated.predict([field], *parts)[0]
         return mean.view(24, 32)[q.row[60], q.column[60]]
 
@@ -708,7 +708,7 @@ def test_corrections_stay_within_the_residuals_of_the_neighbours(generator, monk
         assert torch.equal(have, before)
     amplitude = 0.5 + torch.rand(1, *SIZE, generator=generator).double()
     s, (scaled, low, high) = amplitude.flatten(), bounds(amplitude)
-    parts = post, p.phi[None], p.z[None], projector(p.bases, SIZE[1])
+    parts = post, p.phi[None], p.z[None], reader(p.bases, SIZE[1])
     free = correlated.predict([scaled], *parts, bounded=False)[0][0]
     kept = correlated.predict([scaled], *parts)[0][0]
     torch.testing.assert_close(kept, bases + (free - bases).clamp(s * low, s * high))

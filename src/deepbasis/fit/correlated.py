@@ -24,6 +24,8 @@ pixel is kept between the smallest and the largest residual of its neighbours, a
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import cache, partial
 from typing import NamedTuple
 
 import torch
@@ -37,6 +39,8 @@ from deepbasis.fit.field import Field as Field
 from deepbasis.fit.field import check_places, scale_places
 from deepbasis.fit.kernel import Kernel, condition, condition_each
 from deepbasis.fit.linear import Posterior
+from deepbasis.fit.memory import Kept, explain
+from deepbasis.fit.memory import Memory as Memory
 from deepbasis.fit.neighbours import earlier
 from deepbasis.shapes import Float, Int
 
@@ -189,64 +193,88 @@ def predict(
     post: Posterior,
     phi: Float[Tensor, "b n m"],
     z: Float[Tensor, "b n"],
-    projector: Callable[[Tensor], Callable[[int, int], Float[Tensor, "b p c"]]],
+    bases: Callable[[int, int], Float[Tensor, "b p c"]],
     *,
     bounded: bool = True,
+    memory: Memory | None = None,
 ) -> tuple[Float[Tensor, "b p"], Float[Tensor, "b p"], Float[Tensor, "b p"]]:
     """Latent mean, model variance and ratio d of every pixel; the noise variance is d / beta.
 
-    Differentiable in `phi`, `z`, the posterior and the bases. Bases are built in blocks of rows.
+    Differentiable in `phi`, `z`, the posterior and the bases. Bases are read in blocks of rows.
 
     Args:
         fields: the points of each image.
         post: the fit of their innovations.
         phi: bases at the points, divided by their amplitude.
         z: log depth of the points, divided likewise.
-        projector: given columns [b, m, c], returns a function of `start` and `stop`, which returns
-            the products with them of the bases of the pixels of these rows, without row `stop`.
+        bases: given `start` and `stop`, returns those of the pixels of these rows, without row
+            `stop`; columns of zeros may follow.
         bounded: keep corrections within the residuals of the neighbours; False is linear kriging.
+        memory: of a single image whose points change; not differentiable.
     """
-    onto = torch.cat([post.mean[..., None], post.root], -1).to(phi.dtype)
-    known = phi @ onto
-    residual = F.pad(z - known[..., 0], (0, fields[0].k))
-    # The mean has a correction of its own, which may be bounded.
-    known = F.pad(known[..., 1:], (1, 0, 0, fields[0].k))
-    product = projector(onto)
     (height, width), side = fields[0].size, math.lcm(*(field.side for field in fields))
     step = max(BLOCK_PIXELS // (width * len(fields) * side), 1) * side
-    blocks: list[list[Tensor]] = [[] for _ in fields]
-    parts = []
-    for start in range(0, height, step):
-        stop = min(start + step, height)
-        bases = product(start, stop)
-        images = []
-        for i, field in enumerate(fields):
-            first, last = start // field.side, -(-stop // field.side)
-            given = field.blocks(first, last)
-            around = residual[i][given.near]
-            correction = given.predict(around).to(phi.dtype)
-            if bounded:
-                correction = bound(correction, around[:, None])
-            blocks[i].append(torch.stack([correction, given.left.to(phi.dtype)]))
-            pixels = field.pixels_of(first, last) - start * width
-            out = bases[i].index_select(0, pixels.flatten()).view(*pixels.shape, -1)
-            b = given.b(field.own).to(phi.dtype)
-            if field.amplitude is not None:
-                b = b * field.amplitude.flatten()[pixels + start * width, None]
-            out = out.baddbmm_(b, known[i][given.near], alpha=-1)
-            model_var = vector_norm(out[..., 1:], dim=-1).square()
-            found = torch.stack([out[..., 0], model_var], -1)
-            images.append(field.in_reading_order(found)[: (stop - start) * width])
-        parts.append(torch.stack(images))
-    mean, model_var = torch.cat(parts, 1).movedim(-1, 0).contiguous()
-    joined = [field.join(*torch.cat(own, 1)) for field, own in zip(fields, blocks, strict=True)]
-    correction, left = torch.stack(joined, 1)
-    if fields[0].amplitude is not None:
-        s = torch.stack(
-            [field.amplitude.flatten() for field in fields if field.amplitude is not None]
-        )
-        correction, left = s * correction, s.square() * left
-    return mean + correction, model_var, left + fields[0].kernel.nugget
+    points = [
+        _Fitted.of(field, post.mean[i].to(z), post.root[i].to(z), phi[i], z[i], bounded)
+        for i, field in enumerate(fields)
+    ]
+    with nullcontext() if memory is None else memory.open(fields[0]) as kept:
+        parts = []
+        for start in range(0, height, step):
+            rows = start, min(start + step, height)
+            read = cache(partial(bases, *rows))
+            parts.append([one.predict(rows, partial(_one, read, i), kept)
+                          for i, one in enumerate(points)])  # fmt: skip
+    images = [
+        field.finish(*(torch.cat(part, -1) for part in zip(*own, strict=True)))
+        for field, own in zip(fields, zip(*parts, strict=True), strict=True)
+    ]
+    mean, model_var, ratio = torch.stack(images, 1)
+    return mean, model_var, ratio
+
+
+def _one(read: Callable[[], Float[Tensor, "b p c"]], i: int) -> Float[Tensor, "p c"]:
+    return read()[i]
+
+
+class _Fitted(NamedTuple):
+    """The points of one image and their fit, for the prediction of its pixels."""
+
+    field: Field
+    onto: Float[Tensor, "m _"]
+    """Root of the weights' covariance, and their mean."""
+    phi: Float[Tensor, "_ m"]
+    residual: Float[Tensor, "_"]
+    bounded: bool
+
+    @classmethod
+    def of(
+        cls, field: Field, mean: Tensor, root: Tensor, phi: Tensor, z: Tensor, bounded: bool
+    ) -> "_Fitted":
+        residual = F.pad(z - phi @ mean, (0, field.k))
+        onto = torch.cat([root, mean[:, None]], -1)
+        return cls(field, onto, F.pad(phi, (0, 0, 0, field.k)), residual, bounded)
+
+    def predict(
+        self, rows: tuple[int, int], bases: Callable[[], Float[Tensor, "p c"]], kept: Kept | None
+    ) -> tuple[Float[Tensor, "2 p"], Float[Tensor, "2 _"]]:
+        """Mean without correction, and model variance, of the pixels of some rows, in reading
+        order; corrections and conditional variances of their blocks with their rings.
+        """
+        field, width = self.field, self.field.size[1]
+        span = rows[0] // field.side, -(-rows[1] // field.side)
+        blocks = explain(field, span, self.phi, bases, kept)
+        around = self.residual[field.near_of(*span)]
+        correction = (blocks.b.to(around) @ around[..., None])[..., 0]
+        if self.bounded:
+            correction = bound(correction, around[:, None])
+        onto = F.pad(self.onto, (0, 0, 0, blocks.rest.shape[-1] - len(self.onto)))
+        mean = blocks.bases @ onto[:, -1]
+        out = blocks.rest.flatten(0, 1) @ onto  # with 63 columns it would take longer than with 64
+        model_var = vector_norm(out[:, :-1], dim=-1).square().view_as(mean)
+        pixels = field.in_reading_order(torch.stack([mean, model_var], -1))
+        inside = pixels[: (rows[1] - rows[0]) * width].mT
+        return inside, torch.stack([correction, blocks.left.to(correction)]).flatten(1)
 
 
 def combine(

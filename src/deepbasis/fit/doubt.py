@@ -55,10 +55,9 @@ def doubt_var(field: Field, points: LeftOut) -> Float[Tensor, "_"]:
         The additional variance.
     """
     kernel, ramp = field.kernel, field.ramp
-    pixels = field.pixels_of(0, field.down, field.ring)
+    pixels = field.pixels_of(0, field.down, ring=True)
     blend = (ramp[:, None] * ramp).flatten()
-    total, weight = field.places.new_zeros(2, field.size[0] * field.size[1])
-    weight.index_add_(0, pixels.flatten(), blend.repeat(len(pixels)))
+    total = field.places.new_zeros(field.size[0] * field.size[1])
     middle = field.pixel_places[pixels, :2].mean(1)
     reach = vector_norm(field.places[field.near, :2] - middle[:, None], dim=-1).amax(1)
     if len(field.index) <= 2 * field.k:  # all points are neighbours of all blocks
@@ -76,4 +75,15 @@ def doubt_var(field: Field, points: LeftOut) -> Float[Tensor, "_"]:
         found = points.var[i].to(at) * gain.square() * blend
         total.index_add_(0, pixels[some].flatten(), found.flatten())
     s = 1 if field.amplitude is None else field.amplitude.flatten().square()
-    return s * total / weight
+    return s * total / weights(field)
+
+
+def weights(field: Field) -> Float[Tensor, "_"]:
+    """Sum of the weights of all blocks at every pixel, in reading order: rows times columns."""
+    steps = torch.arange(-field.ring, field.side + field.ring, device=field.ramp.device)
+    sums = []
+    for count, length in zip((field.down, field.across), field.size, strict=True):
+        at = torch.arange(count, device=steps.device)[:, None] * field.side + steps
+        total, ramp = field.ramp.new_zeros(length), field.ramp.repeat(count)
+        sums.append(total.index_add_(0, at.flatten().clamp(0, length - 1), ramp))
+    return (sums[0][:, None] * sums[1]).flatten()

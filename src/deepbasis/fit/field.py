@@ -9,13 +9,12 @@ predictions are blended, so that no borders are seen.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from deepbasis.fit.kernel import Kernel, whitener
+from deepbasis.fit.kernel import Kernel
 from deepbasis.fit.neighbours import RINGS, Surroundings, choose_side
 from deepbasis.shapes import Float, Int
 
@@ -31,32 +30,6 @@ FREE = 0.3
 BLOCKS = 8192
 # Coordinate of missing neighbours, in image widths: so far away that they correlate with nothing.
 NOWHERE = 1e6
-
-
-class Conditional(NamedTuple):
-    """The pixels of q blocks and their rings, given the neighbours that those of a block share; all
-    divided by the amplitude of the pixels.
-    """
-
-    near: Int[Tensor, "q k"]
-    whitener: Float[Tensor, "q k k"]
-    """L^-1, where L L' is the covariance of the neighbours."""
-    u: Float[Tensor, "q k p"]
-    """L^-1 k_S of each pixel."""
-
-    @property
-    def left(self) -> Float[Tensor, "q p"]:
-        """Conditional variance, relative to 1 / beta, without the nugget."""
-        return (1 - self.u.square().sum(1)).clamp(min=0)
-
-    def b(self, some: Int[Tensor, "j"]) -> Float[Tensor, "q j k"]:
-        """Weights of the neighbours in the prediction of some pixels of each block."""
-        return self.u[:, :, some].mT @ self.whitener
-
-    def predict(self, around: Float[Tensor, "q k"]) -> Float[Tensor, "q p"]:
-        """Prediction from values of the neighbours."""
-        white = self.whitener @ around.to(self.u)[..., None]
-        return (white.mT @ self.u)[:, 0]
 
 
 @dataclass(frozen=True)
@@ -102,18 +75,6 @@ class Field:
         around = Surroundings(pixels)
         return cls(kernel, guide, amplitude, size, *places, index, around, side, ring, k)
 
-    def blocks(self, start: int, stop: int) -> Conditional:
-        """The pixels of some rows of blocks, with their rings.
-
-        Their neighbours are those that surround the block, and first of all the points of the block
-        itself and of its ring, so that a measured pixel always has its own measurement among them.
-        """
-        near = self.near[start * self.across : stop * self.across]
-        pixels = self.pixels_of(start, stop, self.ring)
-        points, at = self.places[near], self.places_of(pixels)
-        white = whitener(self.kernel, points, self.noise[near]).to(points)
-        return Conditional(near, white, white @ self.kernel.correlation(points, at))
-
     @property
     def down(self) -> int:
         """Number of rows of blocks."""
@@ -134,24 +95,52 @@ class Field:
             stretch = points.new_ones(points.shape[1])
             stretch[:2] = IMAGE_DISTANCE
             points = points * stretch
-            middle = self.places_of(self.pixels_of(0, self.down)).mean(1) * stretch
+            middle = self.middle * stretch
         within = self.side / 2 + self.ring
-        k = min(self.k, max(len(self.index) - self.k, 1))  # none is missing, if there is any
         found = []
         for some in torch.split(torch.arange(len(centre)), BLOCKS):
             features = None if middle is None else (points, middle[some.to(middle.device)])
-            found.append(self.around.of(centre[some], k, within, torch.inf, features))
+            found.append(self.around.of(centre[some], self.taken, within, torch.inf, features))
         return self.index[torch.cat(found).to(self.index.device)].int()
 
-    def pixels_of(self, start: int, stop: int, ring: int = 0) -> Int[Tensor, "q p"]:
-        """The pixels of some rows of blocks, block by block, each with a ring of pixels around it,
-        as indices in reading order; beyond the border, those at the border.
+    def near_of(self, start: int, stop: int) -> Int[Tensor, "q k"]:
+        """Neighbours of some rows of blocks: those that surround the block, and first of all the
+        points of the block itself and of its ring, so that a measured pixel always has its own
+        measurement among them.
         """
+        return self.near[start * self.across : stop * self.across]
+
+    @property
+    def taken(self) -> int:
+        """Number of neighbours of a block: none is missing, if there is any."""
+        return min(self.k, max(len(self.index) - self.k, 1))
+
+    @cached_property
+    def middle(self) -> Float[Tensor, "q f"]:
+        """Mean of the scaled places of each block."""
+        return self.places_of(self.pixels_of(0, self.down)).mean(1)
+
+    def pixels_of(self, start: int, stop: int, *, ring: bool = False) -> Int[Tensor, "q p"]:
+        """The pixels of some rows of blocks, block by block, each with its ring of pixels if asked
+        for, as indices in reading order; beyond the border, those at the border.
+        """
+        pixels = self._pixels_with_rings if ring else self._pixels
+        return pixels[start * self.across : stop * self.across]
+
+    @cached_property
+    def _pixels(self) -> Int[Tensor, "q p"]:
+        return self._find_pixels(0)
+
+    @cached_property
+    def _pixels_with_rings(self) -> Int[Tensor, "q p"]:
+        return self._find_pixels(self.ring)
+
+    def _find_pixels(self, ring: int) -> Int[Tensor, "q p"]:
         (height, width), side, device = self.size, self.side, self.places.device
         inside = torch.arange(-ring, side + ring, device=device)
         rows, columns = (
-            (torch.arange(*span, device=device)[:, None] * side + inside).clamp(0, last)
-            for span, last in (((start, stop), height - 1), ((0, self.across), width - 1))
+            (torch.arange(count, device=device)[:, None] * side + inside).clamp(0, length - 1)
+            for count, length in ((self.down, height), (self.across, width))
         )
         return (rows[:, None, :, None] * width + columns[:, None]).flatten(2).flatten(0, 1)
 
@@ -161,11 +150,11 @@ class Field:
         rows = blocks.view(-1, self.across, side, side, blocks.shape[-1]).transpose(1, 2)
         return rows.reshape(-1, self.across * side, blocks.shape[-1])[:, :width].flatten(0, 1)
 
-    @property
-    def own(self) -> Int[Tensor, "_"]:
-        """Places of the pixels of a block in the block with its ring."""
-        steps = torch.arange(self.ring, self.ring + self.side, device=self.places.device)
-        return (steps[:, None] * len(self.ramp) + steps).flatten()
+    def without_ring(self, blocks: Float[Tensor, "q p *c"]) -> Float[Tensor, "q j *c"]:
+        """Of blocks with their rings, the pixels of the blocks."""
+        inside, whole = slice(self.ring, self.ring + self.side), len(self.ramp)
+        square = blocks.reshape(len(blocks), whole, whole, *blocks.shape[2:])
+        return square[:, inside, inside].flatten(1, 2)
 
     @cached_property
     def ramp(self) -> Float[Tensor, "_"]:
@@ -176,13 +165,27 @@ class Field:
         ramp = (torch.minimum(steps, steps.flip(0)) + 0.5) / max(2 * self.ring, 0.5)
         return ramp.clamp(max=1).to(self.places)
 
-    def join(
-        self, correction: Float[Tensor, "q p"], left: Float[Tensor, "q p"]
-    ) -> Float[Tensor, "2 _"]:
-        """Corrections and `left` of all pixels, in reading order, from those of all blocks with
-        their rings, which are blended.
+    def finish(
+        self, pixels: Float[Tensor, "2 _"], blocks: Float[Tensor, "2 _"]
+    ) -> Float[Tensor, "3 _"]:
+        """Mean, model variance and ratio d of all pixels, in reading order.
+
+        Args:
+            pixels: mean without correction, and model variance.
+            blocks: corrections and conditional variances of all blocks with their rings.
         """
-        maps = torch.stack([correction, left])
+        correction, left = self.join(blocks.view(2, -1, len(self.ramp) ** 2))
+        if self.amplitude is not None:
+            s = self.amplitude.flatten()
+            correction, left = s * correction, s.square() * left
+        mean, model_var = pixels
+        return torch.stack([mean + correction, model_var, left + self.kernel.nugget])
+
+    def join(self, maps: Float[Tensor, "2 q p"]) -> Float[Tensor, "2 _"]:
+        """Corrections and conditional variances of all pixels, in reading order, from those of all
+        blocks with their rings, which are blended.
+        """
+        left = maps[1]
         if self.ring:
             maps = maps + (left / FREE).clamp(max=1) * self._mismatch(maps)
         weight = (self.ramp[:, None] * self.ramp).flatten().to(maps)

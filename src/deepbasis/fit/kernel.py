@@ -95,7 +95,8 @@ class Kernel:
         """
         if isinstance(self.rough, float) and self.rough == 0:
             return self._smooth(distance)
-        rough = (-ROUGHER * distance).exp()
+        rough = -ROUGHER * distance
+        rough = rough.exp() if rough.requires_grad else rough.exp_()
         smooth = self._smooth(distance)
         if isinstance(self.rough, Tensor) or smooth.requires_grad:
             return (1 - self.rough) * smooth + self.rough * rough

@@ -151,7 +151,8 @@ class Surroundings:
             distance = np.concatenate([distance, further], 1)
         if features is not None:
             points, own = (part.detach().float().cpu().numpy() for part in features)
-            apart = np.square(points[found.clip(max=n)] - own[:, None]).sum(-1)
+            apart = points[found.clip(max=n)] - own[:, None]
+            apart = np.einsum("qkf,qkf->qk", apart, apart)
             order = np.argsort(apart, axis=1, kind="stable")
             found, distance = (np.take_along_axis(part, order, 1) for part in (found, distance))
         return torch.from_numpy(self._choose(found, distance, places, k, within)).to(self.device)

@@ -15,7 +15,7 @@ from deepbasis.fit.checks import check_points
 from deepbasis.fit.kernel import Kernel
 from deepbasis.fit.linear import Posterior
 from deepbasis.fit.neighbours import others
-from deepbasis.shapes import Bool, Float
+from deepbasis.shapes import Bool, Float, Int
 
 
 @torch.no_grad()
@@ -55,17 +55,22 @@ def leave_one_out_correlated(
     z: Float[Tensor, "n"],
     weight: Float[Tensor, "n"],
     used: Bool[Tensor, "n"] | None = None,
+    which: Int[Tensor, "q"] | None = None,
     *,
     k: int = correlated.NEIGHBOURS,
-) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"], Float[Tensor, "n"]]:
+) -> tuple[Float[Tensor, "q"], Float[Tensor, "q"], Float[Tensor, "q"]]:
     """`leave_one_out` of one image with correlated errors, and d: the noise variance is d / beta.
 
     Each point is conditioned on its k nearest neighbours, before and after it in the fit's order,
     of those that were used in the fit, by default all. All weights must be positive, also those of
-    points that were not used; `post` is a batch of one.
+    points that were not used; `post` is a batch of one. `which` are the points that are asked for,
+    by default all.
     """
     points = check_points(phi, z, weight)
-    innovations = correlated.whiten_at(kernel, x, points, others(x[:, :2], k, used))
+    near = others(x[:, :2], k, used, which)
+    innovations = correlated.whiten_at(kernel, x, points, near, which)
+    if used is not None and which is not None:
+        used = used[which]
     error, model_var = leave_one_out(
         post,
         innovations.phi[None],

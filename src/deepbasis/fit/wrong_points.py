@@ -120,13 +120,13 @@ def probability_wrong(
         return wrong
     bases, around = fit_bases(points, prior, scatter), Others(points.x[:, :2], NEIGHBOURS)
     suspect = find_suspects(around.near[:, :CLUSTER], bases.residual, bases.wrong > WRONG)
-    whitened = None
+    whitened, before = None, torch.zeros_like(suspect)
     for _ in range(PASSES):
-        if not suspect.any():
+        if torch.equal(suspect, before):  # at first: there is none
             break
         near = around.of(~suspect)
         whitened = whiten(kernel, points, bases, near, whitened)
-        wrong = judge(points, bases, whitened)
+        wrong, before = judge(points, bases, whitened), suspect
         suspect = find_suspects(around.near[:, :CLUSTER], bases.residual, wrong > WRONG)
     return torch.where(suspect, wrong, wrong.clamp(max=WRONG))
 

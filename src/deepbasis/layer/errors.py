@@ -35,7 +35,7 @@ from deepbasis.layer.learned_prior import LearnedGamma, LearnedPrior
 from deepbasis.layer.prediction import LeaveOneOut, Prediction
 from deepbasis.layer.pyramid import Pyramid, project_in_blocks
 from deepbasis.points import Points
-from deepbasis.shapes import Float
+from deepbasis.shapes import Float, Int
 
 Errors = Literal["independent", "correlated", "paper"]
 
@@ -139,7 +139,22 @@ class Fitted(ABC):
     @cached_property
     def without_doubt(self) -> Prediction:
         """The same as if all points that were left out were certainly wrong."""
-        found = self.calibrated.apply(self.predict())
+        return self._calibrate(self.predict())
+
+    def predict_with(self, memory: correlated.Memory | None) -> Prediction:
+        """`prediction` of one image, faster if the previous one had nearly the same points.
+
+        Args:
+            memory: of the previous predictions of the image.
+
+        Returns:
+            The calibrated prediction.
+        """
+        vars(self)["without_doubt"] = self._calibrate(self.predict(memory))
+        return self.prediction
+
+    def _calibrate(self, predicted: Prediction) -> Prediction:
+        found = self.calibrated.apply(predicted)
         if not (found.mean.isfinite().all() and found.var.isfinite().all()):
             raise ValueError(
                 "the bases hold NaN or infinity, or are too large; check the network's output"
@@ -167,7 +182,7 @@ class Fitted(ABC):
         """Variance of log depth that nothing explains at a point of weight 1."""
 
     @abstractmethod
-    def predict(self) -> Prediction:
+    def predict(self, memory: correlated.Memory | None = None) -> Prediction:
         """Prediction of every pixel before calibration."""
 
     def predict_bases(self) -> tuple[Float[Tensor, "b 1 h w"], Float[Tensor, "b 1 h w"]]:
@@ -193,8 +208,10 @@ class Fitted(ABC):
         return LeaveOneOut(residual.cpu(), var.cpu(), (noise_var / var).cpu())
 
     @abstractmethod
-    def predict_left_out(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Residual, model variance and noise variance of each point of one image, in float64."""
+    def predict_left_out(
+        self, which: Int[Tensor, "_"] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Residual, model variance and noise variance of points of one image, in float64."""
 
 
 class ErrorModel(nn.Module, ABC):
@@ -268,19 +285,22 @@ class IndependentFit(Fitted):
         """Variance of log depth that nothing explains at a point of weight 1."""
         return 1 / self.posterior.beta
 
-    def predict(self) -> Prediction:
+    def predict(self, memory: correlated.Memory | None = None) -> Prediction:
         """Prediction of every pixel before calibration; PRML eq. 3.58 and 3.59."""
         mean, model_var = self.predict_bases()
         return Prediction(mean, model_var, self.noise_var.view(-1, 1, 1, 1).expand_as(mean))
 
-    def predict_left_out(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Residual, model variance and noise variance of each point of one image."""
+    def predict_left_out(
+        self, which: Int[Tensor, "_"] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Residual, model variance and noise variance of points of one image, by default all."""
         post, seen = self.posterior, self.observed
         fitted = post.points.weight
         ratio = 1 / torch.where(fitted > 0, fitted, 1)
         residual, model_var = leave_one_out(post, seen.phi, seen.z, ratio, fitted > 0)
         noise_var = 1 / (seen.claimed_weight.double() * post.beta.double())
-        return residual[0], model_var[0], noise_var[0]
+        found = residual[0], model_var[0], noise_var[0]
+        return found if which is None else (found[0][which], found[1][which], found[2][which])
 
 
 class Independent(ErrorModel):
@@ -299,7 +319,7 @@ class Independent(ErrorModel):
 class PaperFit(IndependentFit):
     """The paper's variance: that of the model alone."""
 
-    def predict(self) -> Prediction:
+    def predict(self, memory: correlated.Memory | None = None) -> Prediction:
         """Prediction of every pixel before calibration, without the noise variance."""
         mean, model_var, _ = super().predict()
         return Prediction(mean, model_var, torch.zeros_like(mean))
@@ -350,13 +370,14 @@ class CorrelatedFit(Fitted):
         ]
 
     @torch.no_grad()
-    def predict(self) -> Prediction:
+    def predict(self, memory: correlated.Memory | None = None) -> Prediction:
         """Prediction of every pixel before calibration; see `fit.correlated`."""
         seen, post = self.observed, self.posterior
         size = seen.pyramid.size
         if (seen.points.weight > 0).any():
             phi, z, _ = seen.by_amplitude
-            found = correlated.predict(self.fields, post, phi, z, seen.pyramid.projector)
+            read = seen.pyramid.pixels
+            found = correlated.predict(self.fields, post, phi, z, read, memory=memory)
             mean, model_var, ratio = (part.view(-1, 1, *size) for part in found)
         else:
             mean, model_var = self.predict_bases()
@@ -371,22 +392,27 @@ class CorrelatedFit(Fitted):
         out = seen.weight[0] == 0
         if self.wrong is None or not out.any() or out.all():
             return super().doubt_var()
-        residual, _, noise_var = self.predict_left_out()
-        s = seen.s[0].double()
+        which = out.nonzero()[:, 0]
+        residual, _, noise_var = self.predict_left_out(which)
+        s = seen.s[0, which].double()
         ratio = noise_var * self.posterior.beta.double() / s.square()
-        points = LeftOut(*(part[out] for part in (seen.x[0], s, ratio, residual, self.wrong)))
+        points = LeftOut(seen.x[0, which], s, ratio, residual, self.wrong[which])
         return doubt_var(self.fields[0], points).view_as(self.without_doubt.mean)
 
-    def predict_left_out(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Residual, model variance and noise variance of each point of one image."""
+    def predict_left_out(
+        self, which: Int[Tensor, "_"] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Residual, model variance and noise variance of points of one image, by default all."""
         seen, kernel = self.observed, self.kernel
         phi, z, _ = (part[0] for part in seen.by_amplitude)
         trust, s = self.trust[0].double(), seen.s[0].double()
         claimed, used = seen.claimed_weight[0].double() * s.square(), trust > 0
         trust = torch.where(used, trust, claimed)
         residual, model_var, ratio = leave_one_out_correlated(
-            kernel, self.posterior, seen.x[0], phi, z, trust, used
+            kernel, self.posterior, seen.x[0], phi, z, trust, used, which
         )
+        if which is not None:
+            claimed, trust, s = claimed[which], trust[which], s[which]
         noise = ratio + kernel.noise(claimed) - kernel.noise(trust)
         noise_var = noise / self.posterior.beta.double()
         return residual * s, model_var * s.square(), noise_var * s.square()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bases at several scales, read at points and at pixels as if they were of full size."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +13,8 @@ from deepbasis.shapes import Float
 
 # Pixels predicted at a time, over the whole batch.
 BLOCK_PIXELS = 5120
-# Rows that are interpolated at a time, each from all coarse rows that any of them needs.
-FEW_ROWS = 16
+# Matrix products are fastest if the number of columns is a multiple of this.
+ALIGNED = 16
 
 
 class Pyramid:
@@ -80,43 +81,31 @@ class Pyramid:
             total = total + _read_rows(part, taps, 0, self.size[0])[:, 0]
         return total
 
-    def projector(
-        self, onto: Float[Tensor, "b m k"]
-    ) -> Callable[[int, int], Float[Tensor, "b p k"]]:
-        """A function that returns the products of the bases of a block of rows with k columns.
-
-        Interpolation is linear: the rows of a coarse scale are multiplied before they are
-        interpolated, so that no full-size bases are needed.
+    def pixels(self, start: int, stop: int) -> Float[Tensor, "b p c"]:
+        """Bases of all pixels in a block of rows, pixel by pixel; columns of zeros make the number
+        of columns a multiple of `ALIGNED`.
         """
-        (batch, _, k), width = onto.shape, self.size[1]
-        constant, *columns = torch.split(onto, [1, *(scale.shape[1] for scale in self.scales)], 1)
-        rows = [scale.movedim(1, -1) for scale in self.scales]
-        coarse = [(rows[i], columns[i], *_blend(rows[i], taps))
-                  for i, taps in enumerate(self.taps) if taps is not None]  # fmt: skip
-        fine = [(rows[i], columns[i]) for i, taps in enumerate(self.taps) if taps is None]
+        one = self._constant((stop - start, self.size[1])).movedim(1, -1)
+        parts = [one]
+        for scale, taps, blend in zip(self.scales, self.taps, self._blends, strict=True):
+            rows = scale.movedim(1, -1)
+            if taps is not None:
+                some = slice(int(taps[0][start]), int(taps[1][stop - 1]) + 1)
+                mixed = blend[start:stop, some] @ rows[:, some].flatten(2)
+                parts.append(mixed.view(*one.shape[:3], -1))
+            else:
+                parts.append(rows[:, start:stop])
+        empty = -sum(part.shape[-1] for part in parts) % ALIGNED
+        parts.append(torch.zeros_like(one).expand(-1, -1, -1, empty))
+        return torch.cat(parts, -1).flatten(1, 2)
 
-        def few_rows(start: int, stop: int) -> Tensor:
-            spans = [(above[start], below[stop - 1] + 1) for *_, above, below in coarse]
-            sources = [1, *(last - first for first, last in spans)]
-            lines = onto.new_empty(batch, sum(sources), width, k)
-            own, *parts = torch.split(lines, sources, 1)
-            own.copy_(constant[:, :, None])
-            shares = [onto.new_ones(stop - start, 1)]
-            for (scale, column, blend, *_), span, part in zip(coarse, spans, parts, strict=True):
-                some = slice(*span)
-                torch.bmm(scale[:, some].flatten(1, 2), column, out=part.flatten(1, 2))
-                shares.append(blend[start:stop, some])
-            out = (torch.cat(shares, 1) @ lines.flatten(2)).view(batch, -1, k)
-            for scale, column in fine:
-                out.baddbmm_(scale[:, start:stop].flatten(1, 2), column)
-            return out
-
-        def product(start: int, stop: int) -> Float[Tensor, "b p k"]:
-            steps = range(start, stop, FEW_ROWS)
-            parts = [few_rows(first, min(first + FEW_ROWS, stop)) for first in steps]
-            return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-
-        return product
+    @cached_property
+    def _blends(self) -> list[Tensor]:
+        """Share of each row of each scale in each row of the full height."""
+        return [
+            scale.new_zeros(0) if taps is None else _blend(scale, taps)
+            for scale, taps in zip(self.scales, self.taps, strict=True)
+        ]
 
     def _constant(self, shape: tuple[int, ...]) -> Tensor:
         return self.scales[0].new_ones(()).expand(self.batch, 1, *shape)
@@ -140,28 +129,23 @@ def project_in_blocks(
 ) -> tuple[Float[Tensor, "b p"], Float[Tensor, "b p"]]:
     """`project` without its memory: blocks of rows, one after the other."""
     batch, (height, width) = len(onto), pyramid.size
-    product = pyramid.projector(onto.mT)
+    columns = F.pad(onto, (0, -onto.shape[-1] % ALIGNED)).mT
     step = max(1, BLOCK_PIXELS // (width * max(1, batch)))
     first, squares = onto.new_empty(2, batch, height * width)
     for start in range(0, height, step):
         stop = min(start + step, height)
-        out, pixels = product(start, stop), slice(start * width, stop * width)
+        out, pixels = pyramid.pixels(start, stop) @ columns, slice(start * width, stop * width)
         first[:, pixels] = out[..., 0]
         squares[:, pixels] = vector_norm(out[..., 1:], dim=-1).square_()
     return first, squares
 
 
-def _blend(
-    rows: Float[Tensor, "b r w c"], taps: tuple[Tensor, Tensor, Tensor]
-) -> tuple[Float[Tensor, "h r"], list[int], list[int]]:
-    """Share of each row of a scale in each row of the full height; the first and the last of these
-    that are not 0.
-    """
+def _blend(scale: Tensor, taps: tuple[Tensor, Tensor, Tensor]) -> Float[Tensor, "h r"]:
+    """Share of each row of a scale in each row of the full height."""
     above, below, share = taps
-    blend = rows.new_zeros(len(share), rows.shape[1])
+    blend = scale.new_zeros(len(share), scale.shape[2])
     blend.scatter_(1, above[:, None], 1 - share[:, None])
-    blend.scatter_add_(1, below[:, None], share[:, None])
-    return blend, above.tolist(), below.tolist()
+    return blend.scatter_add_(1, below[:, None], share[:, None])
 
 
 def _stretch_columns(scale: Tensor, width: int) -> Tensor:

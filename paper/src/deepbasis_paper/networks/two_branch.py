@@ -20,10 +20,11 @@ from torch import Tensor, nn
 from deepbasis import latent
 from deepbasis.calibrate.learn import Draw
 from deepbasis.data.sample import Frames
+from deepbasis.fit.memory import Memory
 from deepbasis.layer import BasisFit, Errors, Fitted, Observed, Prediction
 from deepbasis.nets.network import per_image, to_target
 from deepbasis.points import Points
-from deepbasis.shapes import Float, UInt8
+from deepbasis.shapes import Float, Int, UInt8
 from deepbasis_paper.data.training import PaperItem
 from deepbasis_paper.networks.architecture import PaperArchitecture
 from deepbasis_paper.networks.enet import ColourBranch, DepthBranch
@@ -165,13 +166,15 @@ class FusedFit(Fitted):
         """Variance of log depth that nothing explains at a point of weight 1."""
         return self.colour.noise_var
 
-    def predict(self) -> Prediction:
+    def predict(self, memory: Memory | None = None) -> Prediction:
         """Prediction of every pixel before calibration."""
         return self.colour.predict()._replace(mean=self.mean)
 
-    def predict_left_out(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Residual, model variance and noise variance of each point, by the fit."""
-        return self.colour.predict_left_out()
+    def predict_left_out(
+        self, which: Int[Tensor, "_"] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Residual, model variance and noise variance of points, by the fit."""
+        return self.colour.predict_left_out(which)
 
 
 class FitBranches(TwoBranch, FittingNetwork):
