@@ -97,12 +97,10 @@ def roll(sample: Sample, generator: Generator) -> Sample:
     grid = F.affine_grid(turned, [1, 1, height, width], align_corners=False)
 
     def look(x: Float[Tensor, "c h w"], mode: str) -> Float[Tensor, "c h w"]:
-        found = F.grid_sample(
-            x[None].float(), grid, mode=mode, padding_mode="border", align_corners=False
-        )
+        found = F.grid_sample(x[None], grid, mode=mode, padding_mode="border", align_corners=False)
         return found[0]
 
-    image = look(sample.image, "bilinear").round().to(torch.uint8)
+    image = look(sample.image.float(), "bilinear").round().to(torch.uint8)
     return sample._replace(image=image, depth=look(sample.depth, "nearest"))
 
 
