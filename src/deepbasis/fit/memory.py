@@ -99,12 +99,18 @@ class Memory:
             self._lock.release()
 
     def _prepare(self, field: Field) -> None:
-        key = (field.kernel, field.side, field.taken, field.places.dtype)
+        key = (field.kernel, field.side, field.taken, field.places.dtype, *_modes(field))
         if key != self._key:
             self._key, self._of_pixels, self._blocks = key, {}, {}
-        for name in OF_PIXELS:
-            vars(field).setdefault(name, self._of_pixels.get(name, getattr(field, name)))
-            self._of_pixels[name] = vars(field)[name]
+        vars(field).update(self._of_pixels)
+        self._of_pixels = {name: getattr(field, name) for name in OF_PIXELS}
+
+
+def _modes(field: Field) -> tuple[Any, ...]:
+    """Modes of torch that decide which tensors can be changed, and their type."""
+    kind = field.places.device.type
+    casts = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind)
+    return torch.is_inference_mode_enabled(), casts
 
 
 def explain(
