@@ -57,13 +57,13 @@ def image(generator):
 @pytest.fixture
 def computed(monkeypatch):
     """How many blocks were computed, call by call."""
-    counts, compute = [], memory._explain
+    counts, compute = [], memory._condition
 
     def count(field, rows, which, near, *rest):
         counts.append(len(near))
         return compute(field, rows, which, near, *rest)
 
-    monkeypatch.setattr(memory, "_explain", count)
+    monkeypatch.setattr(memory, "_condition", count)
     return counts
 
 
@@ -113,7 +113,7 @@ def test_other_noise_is_another_point(image):
 
 
 @pytest.mark.parametrize("other", [0, 1, 5, 400])
-def test_other_kernels_and_numbers_of_points_are_no_trap(image, other):
+def test_other_kernels_and_numbers_of_points_are_kept_apart(image, other):
     """Few points have fewer neighbours, and many have smaller blocks."""
     kept, kernel = Memory(), replace(KERNEL, length=0.2)
     for some in (range(60), range(other), range(60)):
@@ -139,7 +139,7 @@ def test_places_of_pixels_are_computed_once(image, monkeypatch):
 @pytest.mark.parametrize(
     "mode", [torch.inference_mode, partial(torch.autocast, "cpu", torch.bfloat16)]
 )
-def test_other_modes_of_torch_are_no_trap(mode, monkeypatch, generator):
+def test_other_modes_of_torch_are_kept_apart(mode, monkeypatch, generator):
     """Their tensors cannot be changed outside, or have another type."""
     monkeypatch.setattr(memory, "MANY", 2.0)
     image, kept = Image(generator, torch.float32), Memory()
