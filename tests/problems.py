@@ -75,9 +75,9 @@ def bayesian(
     return Bayesian(phi, z, weight, prior, w)
 
 
-def explained(field, start, stop):
+def conditioned(field, start, stop):
     """Rows of blocks of a field given their neighbours, with one basis, 0 everywhere."""
     pixels = field.size[0] * field.size[1]
     none = field.places.new_zeros(len(field.places), 1), field.places.new_zeros(pixels, 1)
     rows = none[1][start * field.side * field.size[1] : stop * field.side * field.size[1]]
-    return memory.explain(field, (start, stop), none[0], lambda: rows, None)
+    return memory.condition_blocks(field, (start, stop), none[0], lambda: rows, None)

@@ -88,7 +88,7 @@ MUTANTS = [
     ("fit/neighbours.py", "dtype=np.int16) > max(k // 6, 1)", "dtype=np.int16) > k", "fit/test_correlated.py::test_neighbours_surround_a_place_between_scan_lines"),
     ("nets/kriging.py", "+ std.log().mean()", "- std.log().mean()", "nets/test_network.py"),
     ("data/sample.py", "(depths[0] / factor)", "(depths[0] * factor)", "data/test_sample.py"),
-    ("fit/doubt.py", " - u.mT @ own", "", "fit/test_doubt.py"),
+    ("fit/doubt.py", " - kernel.correlation(at, points) @ b", "", "fit/test_doubt.py"),
     ("fit/doubt.py", "self.wrong * (1 - self.wrong) * self", "(1 - self.wrong) * self", "fit/test_doubt.py"),
     ("layer/errors.py", "noise_var * self.posterior.beta.double() / s.square()", "noise_var", "layer/test_errors.py"),
     ("fit/outliers.py", "1 - exact.beta[..., None] * model_var / ratio", "1 - exact.beta[..., None] * model_var", "fit/test_outliers.py"),

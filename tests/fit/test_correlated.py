@@ -19,7 +19,7 @@ from deepbasis.fit import Kernel, correlated, neighbours
 from deepbasis.fit import field as field_module
 from deepbasis.fit.checks import FitPoints
 from deepbasis.fit.kernel import condition
-from problems import bayesian, explained
+from problems import bayesian, conditioned
 from refusals import refusals
 
 SIZE = (12, 16)
@@ -278,7 +278,7 @@ def test_rows_do_not_depend_on_the_blocks(generator, monkeypatch):
     for have, expected in zip(run(p, size=size)[2:], want, strict=True):
         torch.testing.assert_close(have, expected)
     field = correlated.Field.of(KERNEL, p.x, size, p.guide, p.weight)
-    whole, part = explained(field, 0, field.down), explained(field, 1, 3)
+    whole, part = conditioned(field, 0, field.down), conditioned(field, 1, 3)
     some = slice(field.across, 3 * field.across)
     for name in ("points", "noise", "b", "left"):
         assert torch.equal(getattr(part, name), getattr(whole, name)[some])
@@ -300,7 +300,7 @@ def test_predictions_of_overlapping_blocks_are_blended(generator):
     assert ring == 1
     _, post, mean, _, ratio = run(p, size=size)
     residual = F.pad(p.z - p.phi @ post.mean[0], (0, field.k))
-    given = explained(field, 0, field.down)
+    given = conditioned(field, 0, field.down)
     left = given.left.view(field.down, field.across, whole, whole).numpy()
     values = (given.b @ residual[field.near][..., None]).view(left.shape).numpy()
     expected = []

@@ -4,6 +4,7 @@
 import pytest
 import torch
 
+from deepbasis.fit import doubt
 from deepbasis.fit.correlated import locate
 from deepbasis.fit.doubt import CERTAIN, LeftOut, doubt_var
 from deepbasis.fit.field import Field
@@ -68,6 +69,24 @@ def test_only_points_that_may_be_right_count_and_each_adds_its_own(scene):
     torch.testing.assert_close(of(10, wrong=0.8), 0.16 / 0.24 * other)
     assert CERTAIN > 0.99 * 0.01
     assert not of(9, 10, wrong=0.99).any()
+
+
+def test_blocks_are_computed_some_at_a_time(scene, monkeypatch):
+    """The memory of a large image with few points is bounded."""
+    x, guide, amplitude, _ = scene
+    field = Field.of(KERNEL, x[:8], (HEIGHT, WIDTH), guide, None, amplitude)
+    ones, counts, compute = torch.ones(2), [], doubt.left_cov
+    left_out = LeftOut(x[9:], ones, ones, ones, 0.6 * ones)
+    want = doubt_var(field, left_out)
+
+    def count(field, some, *rest):
+        counts.append(len(some))
+        return compute(field, some, *rest)
+
+    monkeypatch.setattr(doubt, "left_cov", count)
+    monkeypatch.setattr(doubt, "BLOCKS", 4)
+    torch.testing.assert_close(doubt_var(field, left_out), want)
+    assert counts == [4, 2, 4, 2]
 
 
 def test_far_from_the_point_nothing_changes():

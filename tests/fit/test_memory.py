@@ -2,13 +2,16 @@
 """Predictions that reuse the blocks of the previous one, against those that compute everything."""
 
 import pickle
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
 from deepbasis import fit
 from deepbasis.fit import Kernel, correlated, memory
+from deepbasis.fit.field import Field
 from deepbasis.fit.memory import Memory
 
 SIZE, M = (40, 56), 4
@@ -18,9 +21,9 @@ KERNEL = Kernel(length=0.3, colour=0.4, nugget=0.05, smoothness=1.5, rough=0.1)
 class Image:
     """An image with bases, an embedding and an amplitude, and possible points in it."""
 
-    def __init__(self, generator):
+    def __init__(self, generator, dtype=torch.float64):
         height, width = SIZE
-        draw = {"generator": generator, "dtype": torch.float64}
+        draw = {"generator": generator, "dtype": dtype}
         self.at = torch.randperm(height * width, generator=generator)
         self.z = torch.randn(height * width, **draw)
         self.phi = torch.randn(height * width, M, **draw)
@@ -32,11 +35,11 @@ class Image:
         """The prediction from some of the points."""
         at, width = self.at[some], SIZE[1]
         weight, z = (changed.get(name, getattr(self, name))[some] for name in ("weight", "z"))
-        x = correlated.locate((at // width).double(), (at % width).double(), width, self.guide)
+        x = correlated.locate(at // width, at % width, width, self.guide)
         s = self.amplitude.flatten()[at]
         phi, z, weight = self.phi[at] / s[:, None], z / s, weight * s.square()
         white = correlated.whiten(kernel, x[None], phi[None], z[None], weight[None])
-        prior = fit.Prior(torch.zeros(M).double(), torch.eye(M).double())
+        prior = fit.Prior(torch.zeros(M).to(z), torch.eye(M).to(z))
         post = fit.posterior(white.phi, white.z, prior, white.weight, alpha=2.0, beta=5.0)
         field = correlated.Field.of(kernel, x, SIZE, self.guide, weight, self.amplitude)
 
@@ -54,13 +57,13 @@ def image(generator):
 @pytest.fixture
 def computed(monkeypatch):
     """How many blocks were computed, call by call."""
-    counts, compute = [], memory._explain
+    counts, compute = [], memory._condition
 
     def count(field, rows, which, near, *rest):
         counts.append(len(near))
         return compute(field, rows, which, near, *rest)
 
-    monkeypatch.setattr(memory, "_explain", count)
+    monkeypatch.setattr(memory, "_condition", count)
     return counts
 
 
@@ -110,12 +113,41 @@ def test_other_noise_is_another_point(image):
 
 
 @pytest.mark.parametrize("other", [0, 1, 5, 400])
-def test_other_kernels_and_numbers_of_points_are_no_trap(image, other):
+def test_other_kernels_and_numbers_of_points_are_kept_apart(image, other):
     """Few points have fewer neighbours, and many have smaller blocks."""
     kept, kernel = Memory(), replace(KERNEL, length=0.2)
     for some in (range(60), range(other), range(60)):
         assert_same(image.predict(some, kept), image.predict(some))
         assert_same(image.predict(some, kept, kernel), image.predict(some, kernel=kernel))
+
+
+def test_places_of_pixels_are_computed_once(image, monkeypatch):
+    calls = []
+
+    def count(name, compute):
+        return lambda field: calls.append(name) or compute(field)
+
+    for name in memory.OF_PIXELS:
+        known = getattr(Field, name)
+        monkeypatch.setattr(known, "func", count(name, known.func))
+    kept = Memory()
+    for n in (60, 61, 62):
+        image.predict(range(n), kept)
+    assert sorted(calls) == sorted(memory.OF_PIXELS)
+
+
+@pytest.mark.parametrize(
+    "mode", [torch.inference_mode, partial(torch.autocast, "cpu", torch.bfloat16)]
+)
+def test_other_modes_of_torch_are_kept_apart(mode, monkeypatch, generator):
+    """Their tensors cannot be changed outside, or have another type."""
+    monkeypatch.setattr(memory, "MANY", 2.0)
+    image, kept = Image(generator, torch.float32), Memory()
+    for within, n in ((True, 60), (False, 59), (True, 58), (False, 57)):
+        with mode() if within else nullcontext():
+            found = image.predict(range(n), kept)
+        if not within:
+            assert_same(found, image.predict(range(n)))
 
 
 def test_while_it_is_in_use_and_for_large_images_everything_is_computed(

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from deepbasis.fit import Kernel, correlated, kernel, sampling
-from problems import explained
+from problems import conditioned
 
 SIZE = (12, 16)
 KERNELS = [Kernel(0.4, 0.5, 0.02, 0.5), Kernel(0.3, 0.4, 0.001, 1.5)]
@@ -71,7 +71,7 @@ def test_kriged_pixels_have_the_covariance_of_the_dense_process(generator, n, ke
 def test_the_diagonal_is_the_variance_of_the_prediction(generator, n):
     field, _ = make_field(generator, n, KERNELS[0])
     cov = sampling.krige(field, *all_pixels()).cov
-    left = field.without_ring(explained(field, 0, field.down).left)[..., None]
+    left = field.without_ring(conditioned(field, 0, field.down).left)[..., None]
     want = field.in_reading_order(left)[: len(cov), 0]
     torch.testing.assert_close(cov.diagonal(), want)
     assert torch.linalg.eigvalsh(cov).min() > -1e-9

@@ -148,3 +148,22 @@ def test_densities_and_medians_are_those_of_scipy(generator):
     values, weight = torch.tensor([3.0, 1, 2, 9]), torch.tensor([1.0, 1, 1, 4])
     assert float(weighted_median(values, weight)) == 9
     assert float(weighted_median(values, torch.ones(4))) == 2
+
+
+@pytest.mark.parametrize("after", [[], [0], [0, 1]])
+def test_neighbours_are_asked_again_only_if_other_points_are_suspects(
+    after, generator, monkeypatch
+):
+    """Points that they clear are not judged by each other."""
+    points, asked = make_points(60, generator), []
+    points.z[:2] += 0.9
+
+    def judge(points, _, whitened):
+        asked.append(set(range(60)) - set(whitened.near.flatten().tolist()))
+        wrong = torch.zeros(60, dtype=torch.float64)
+        wrong[after] = 0.9
+        return wrong
+
+    monkeypatch.setattr(wrong_points, "judge", judge)
+    assert find(points).nonzero()[:, 0].tolist() == after
+    assert asked == [{0, 1}, {0}][: 1 + (after == [0])]

@@ -39,7 +39,7 @@ from deepbasis.fit.field import Field as Field
 from deepbasis.fit.field import check_places, scale_places
 from deepbasis.fit.kernel import Kernel, condition, condition_each
 from deepbasis.fit.linear import Posterior
-from deepbasis.fit.memory import Kept, explain
+from deepbasis.fit.memory import Kept, condition_blocks
 from deepbasis.fit.memory import Memory as Memory
 from deepbasis.fit.neighbours import earlier
 from deepbasis.shapes import Float, Int
@@ -212,6 +212,7 @@ def predict(
         bounded: keep corrections within the residuals of the neighbours; False is linear kriging.
         memory: of a single image whose points change; not differentiable.
     """
+    assert memory is None or len(fields) == 1, "a memory holds the blocks of a single image"
     (height, width), side = fields[0].size, math.lcm(*(field.side for field in fields))
     step = max(BLOCK_PIXELS // (width * len(fields) * side), 1) * side
     points = [
@@ -223,8 +224,9 @@ def predict(
         for start in range(0, height, step):
             rows = start, min(start + step, height)
             read = cache(partial(bases, *rows))
-            parts.append([one.predict(rows, partial(_one, read, i), kept)
-                          for i, one in enumerate(points)])  # fmt: skip
+            parts.append(
+                [one.predict(rows, partial(_one, read, i), kept) for i, one in enumerate(points)]
+            )
     images = [
         field.finish(*(torch.cat(part, -1) for part in zip(*own, strict=True)))
         for field, own in zip(fields, zip(*parts, strict=True), strict=True)
@@ -263,7 +265,7 @@ class _Fitted(NamedTuple):
         """
         field, width = self.field, self.field.size[1]
         span = rows[0] // field.side, -(-rows[1] // field.side)
-        blocks = explain(field, span, self.phi, bases, kept)
+        blocks = condition_blocks(field, span, self.phi, bases, kept)
         around = self.residual[field.near_of(*span)]
         correction = (blocks.b.to(around) @ around[..., None])[..., 0]
         if self.bounded:

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from deepbasis.fit.field import Field
+from deepbasis.fit.field import BLOCKS, Field
 from deepbasis.fit.kernel import whitener
-from deepbasis.shapes import Float
+from deepbasis.shapes import Float, Int
 
 # A point whose p (1 - p) is smaller is certainly wrong.
 CERTAIN = 0.05
@@ -54,28 +54,37 @@ def doubt_var(field: Field, points: LeftOut) -> Float[Tensor, "_"]:
     Returns:
         The additional variance.
     """
-    kernel, ramp = field.kernel, field.ramp
     pixels = field.pixels_of(0, field.down, ring=True)
-    blend = (ramp[:, None] * ramp).flatten()
+    blend = (field.ramp[:, None] * field.ramp).flatten()
     total = field.places.new_zeros(field.size[0] * field.size[1])
     middle = field.pixel_places[pixels, :2].mean(1)
     reach = vector_norm(field.places[field.near, :2] - middle[:, None], dim=-1).amax(1)
     if len(field.index) <= 2 * field.k:  # all points are neighbours of all blocks
         reach.fill_(torch.inf)
-    scaled = kernel.scale(points.x).to(middle)
+    scaled = field.kernel.scale(points.x).to(middle)
     for i in (points.wrong * (1 - points.wrong) > CERTAIN).nonzero()[:, 0].tolist():
         place = scaled[i : i + 1]
-        some = (vector_norm(place[:, :2] - middle, dim=-1) <= reach).nonzero()[:, 0]
-        near, at = field.near[some], field.places_of(pixels[some])
-        white = whitener(kernel, field.places[near], field.noise[near]).to(at)
-        u = white @ kernel.correlation(field.places[near], at)
-        own = white @ kernel.correlation(field.places[near], place.expand(len(some), 1, -1))
-        cov = kernel.correlation(at, place.expand(len(some), 1, -1)) - u.mT @ own
-        gain = cov[..., 0] / points.ratio[i].to(at) / points.amplitude[i]
-        found = points.var[i].to(at) * gain.square() * blend
-        total.index_add_(0, pixels[some].flatten(), found.flatten())
+        reached = (vector_norm(place[:, :2] - middle, dim=-1) <= reach).nonzero()[:, 0]
+        for some in torch.split(reached, BLOCKS):
+            cov = left_cov(field, some, place, field.places_of(pixels[some]))
+            gain = cov / points.ratio[i].to(cov) / points.amplitude[i]
+            found = points.var[i].to(cov) * gain.square() * blend
+            total.index_add_(0, pixels[some].flatten(), found.flatten())
     s = 1 if field.amplitude is None else field.amplitude.flatten().square()
     return s * total / weights(field)
+
+
+def left_cov(
+    field: Field, some: Int[Tensor, "q"], place: Float[Tensor, "1 f"], at: Float[Tensor, "q p f"]
+) -> Float[Tensor, "q p"]:
+    """Covariance of the errors at a place and at the pixels of some blocks, given the neighbours of
+    the blocks.
+    """
+    kernel, near = field.kernel, field.near[some]
+    points, one = field.places[near], place.expand(len(some), 1, -1)
+    white = whitener(kernel, points, field.noise[near]).to(at)
+    b = white.mT @ (white @ kernel.correlation(points, one))
+    return (kernel.correlation(at, one) - kernel.correlation(at, points) @ b)[..., 0]
 
 
 def weights(field: Field) -> Float[Tensor, "_"]:

@@ -26,7 +26,7 @@ NEIGHBOURS = 12
 IMAGE_DISTANCE = 6.0
 # Conditional variance, relative to 1 / beta, above which a mismatch of blocks is removed entirely.
 FREE = 0.3
-# Blocks whose neighbours are searched at a time.
+# Blocks of which neighbours are searched, or covariances computed, at a time.
 BLOCKS = 8192
 # Coordinate of missing neighbours, in image widths: so far away that they correlate with nothing.
 NOWHERE = 1e6

@@ -20,7 +20,8 @@ from deepbasis.fit.field import Field
 from deepbasis.fit.kernel import condition
 from deepbasis.shapes import Float, Int
 
-# Pixels of an image up to which anything is kept: about 750 bytes a pixel with 63 bases.
+# Pixels of an image up to which anything is kept: with 63 bases about 750 bytes a pixel, or 1200 if
+# there is a point at every other pixel.
 MOST_PIXELS = 160_000
 # If a larger share of the blocks has other neighbours, computing all of them is faster.
 MANY = 0.5
@@ -48,7 +49,7 @@ class Conditioned:
     """phi - b' Phi_S."""
 
     def changed(self, points: Tensor, noise: Tensor) -> Int[Tensor, "_"]:
-        """Blocks whose neighbours are others."""
+        """Blocks that have other neighbours now."""
         other = (points != self.points).flatten(1).any(1) | (noise != self.noise).any(1)
         return other.nonzero()[:, 0]
 
@@ -99,15 +100,21 @@ class Memory:
             self._lock.release()
 
     def _prepare(self, field: Field) -> None:
-        key = (field.kernel, field.side, field.taken, field.places.dtype)
+        key = (field.kernel, field.side, field.taken, field.places.dtype, *_modes(field))
         if key != self._key:
             self._key, self._of_pixels, self._blocks = key, {}, {}
-        for name in OF_PIXELS:
-            vars(field).setdefault(name, self._of_pixels.get(name, getattr(field, name)))
-            self._of_pixels[name] = vars(field)[name]
+        vars(field).update(self._of_pixels)
+        self._of_pixels = {name: getattr(field, name) for name in OF_PIXELS}
 
 
-def explain(
+def _modes(field: Field) -> tuple[Any, ...]:
+    """Modes of torch that decide which tensors can be changed, and their type."""
+    kind = field.places.device.type
+    casts = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind)
+    return torch.is_inference_mode_enabled(), casts
+
+
+def condition_blocks(
     field: Field,
     rows: tuple[int, int],
     phi: Float[Tensor, "_ m"],
@@ -135,10 +142,10 @@ def explain(
         if len(which) < MANY * len(near):
             if len(which):
                 parts = near[which], phi, known.at[which], known.bases[which]
-                known.replace(which, _explain(field, rows, which, *parts))
+                known.replace(which, _condition(field, rows, which, *parts))
             return known
         at, inside = known.at, known.bases
-    found = _explain(field, rows, slice(None), near, phi, at, inside)
+    found = _condition(field, rows, slice(None), near, phi, at, inside)
     if kept is not None:
         kept[rows[0]] = found
     return found
@@ -153,7 +160,7 @@ def _inside(
     return values.index_select(0, (pixels - first).flatten()).view(*pixels.shape, -1)
 
 
-def _explain(
+def _condition(
     field: Field,
     rows: tuple[int, int],
     which: Int[Tensor, "_"] | slice,

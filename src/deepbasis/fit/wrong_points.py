@@ -122,7 +122,8 @@ def probability_wrong(
     suspect = find_suspects(around.near[:, :CLUSTER], bases.residual, bases.wrong > WRONG)
     whitened, before = None, torch.zeros_like(suspect)
     for _ in range(PASSES):
-        if torch.equal(suspect, before):  # at first: there is none
+        # If all were cleared, the result stands: judged by each other, right ones would be lost.
+        if not suspect.any() or torch.equal(suspect, before):
             break
         near = around.of(~suspect)
         whitened = whiten(kernel, points, bases, near, whitened)

@@ -43,7 +43,8 @@ HEADERS = {
 PRIVATE = ("/", "/ws")
 # Requests of one page that may wait. A page sends one at a time, so more are a mistake.
 WAITING = 16
-# Requests of all pages may together take as much memory as this many of the largest ones.
+# Requests of all pages may together take as much memory as this many of the largest ones, besides
+# at most two of each page that were received and wait for room.
 LARGEST_WAITING = 4
 # A page that asks for one of the first no longer wants the rest of one of the second before it.
 REPLACING = ("complete", "open", "model", "frame")
@@ -54,7 +55,7 @@ LARGEST_HEADER = 8_000_000
 SLOWEST = 300
 # WebSocket close codes: a rule was broken; try again later.
 REFUSED, BUSY = 1008, 1013
-# Errors that another port would mend.
+# Errors that another port avoids.
 PORT_ERRORS = (errno.EADDRINUSE, errno.EACCES)
 log = logging.getLogger("deepbasis.page")
 
