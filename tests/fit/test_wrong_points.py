@@ -11,10 +11,12 @@ from deepbasis.fit import wrong_points
 from deepbasis.fit.neighbours import others
 from deepbasis.fit.wrong_points import (
     Places,
+    estimate_alpha,
     find_suspects,
     fit_bases,
     gaussian,
     probability_wrong,
+    solve,
     student_t,
     weighted_median,
 )
@@ -62,6 +64,35 @@ def test_a_scale_that_all_points_share_contradicts_nothing(factor, generator):
     found = find(points._replace(z=points.z + np.log(factor)))
     assert found[:4].all()
     assert not found[4:].any()
+
+
+def test_weights_may_be_far_larger_than_the_prior_expects(generator):
+    """As in an image unlike those of training."""
+    narrow = fit.Prior(torch.zeros(M), 1e-4 * torch.eye(M))
+    points = make_points(40, generator)
+    points = points._replace(z=4 * points.z)
+    points.z[:4] += 0.9
+
+    def find_with(least_alpha):
+        return probability_wrong(KERNEL, narrow, NOISE**2, points, least_alpha=least_alpha) > 0.5
+
+    assert not find_with(1.0)[:4].all()  # nothing fits the bases, so nothing contradicts them
+    found = find_with(1e-5)
+    assert found[:4].all()
+    assert not found[4:].any()
+
+
+@pytest.mark.parametrize(("alpha", "least", "clamped"), [(0.3, 0.01, False), (0.3, 0.9, True)])
+def test_alpha_is_the_expected_squares_of_the_weights(alpha, least, clamped, generator):
+    phi = torch.randn(50, M, generator=generator).double()
+    z, precision = 3 * phi @ torch.ones(M).double(), torch.rand(50, generator=generator).double()
+    mean, chol = solve(phi, z, precision, alpha)
+    cov = torch.linalg.inv(alpha * torch.eye(M) + phi.T @ torch.diag(precision) @ phi)
+    assert torch.allclose(mean, cov @ phi.T @ (precision * z))
+    squares = torch.trace(cov + torch.outer(mean, mean))
+    assert estimate_alpha(mean, chol, least) == pytest.approx(
+        least if clamped else float(M / squares)
+    )
 
 
 def test_a_share_of_the_points_determines_the_bases(generator, monkeypatch):

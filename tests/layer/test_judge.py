@@ -53,6 +53,17 @@ def count_named(out, rows, right):
     ]
 
 
+def test_right_points_of_a_street_are_not_wrong_to_a_model_of_rooms():
+    """They are far, and unlike what the prior of the weights expects."""
+    model, flagged = deepbasis.load("indoor"), []
+    for i, sample in enumerate(packaged("roads")):
+        scene = model.prepare(sample.image)
+        for seed in range(4):
+            rows = draw(sample, 50, i + 10 * seed)
+            flagged.append(len(scene.complete(rows).outliers) / len(rows))
+    assert np.mean(flagged) < 0.04
+
+
 def test_indoor_finds_wrong_points_and_loses_little_on_right_ones():
     """In rooms that it does not know, where what it loses differs much between draws of points."""
     model, frames = deepbasis.load("indoor"), packaged("rooms")

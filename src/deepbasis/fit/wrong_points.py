@@ -105,7 +105,7 @@ class Whitened(NamedTuple):
 
 @torch.no_grad()
 def probability_wrong(
-    kernel: Kernel, prior: Prior, scatter: float, points: Places
+    kernel: Kernel, prior: Prior, scatter: float, points: Places, *, least_alpha: float = 1.0
 ) -> Float[Tensor, "n"]:
     """Probability that each point is wrong, in float64; 0 for those off by less than 10 %.
 
@@ -114,11 +114,13 @@ def probability_wrong(
         prior: of the weights.
         scatter: usual variance of log depth around the bases.
         points: all of them have a positive weight.
+        least_alpha: the points decide on the precision of the prior, from this to 1.
     """
     wrong = torch.zeros_like(points.z, dtype=torch.float64)
     if len(wrong) < FEWEST:
         return wrong
-    bases, around = fit_bases(points, prior, scatter), Others(points.x[:, :2], NEIGHBOURS)
+    bases = fit_bases(points, prior, scatter, least_alpha=least_alpha)
+    around = Others(points.x[:, :2], NEIGHBOURS)
     suspect = find_suspects(around.near[:, :CLUSTER], bases.residual, bases.wrong > WRONG)
     whitened, before = None, torch.zeros_like(suspect)
     for _ in range(PASSES):
@@ -132,8 +134,12 @@ def probability_wrong(
     return torch.where(suspect, wrong, wrong.clamp(max=WRONG))
 
 
-def fit_bases(points: Places, prior: Prior, scatter: float) -> OnBases:
-    """A fit of the bases that a large part of wrong points, also of the same sign, moves little."""
+def fit_bases(points: Places, prior: Prior, scatter: float, *, least_alpha: float = 1.0) -> OnBases:
+    """A fit of the bases that a large part of wrong points, also of the same sign, moves little.
+
+    Images unlike those of training have larger weights than the prior expects. It would contradict
+    correct points, so its precision alpha is estimated, from `least_alpha` to 1.
+    """
     checked = check_points(points.phi, points.z, points.weight)
     root, start = prior.root.to(checked.phi), prior.mean.to(checked.phi)
     all_phi, all_z = checked.phi @ root, checked.z - checked.phi @ start
@@ -146,10 +152,11 @@ def fit_bases(points: Places, prior: Prior, scatter: float) -> OnBases:
     some = slice(None) if few else coarse_to_fine(points.x[:, :2])[:ENOUGH]
     phi, z, extra = all_phi[some], all_z[some], all_noise[some]
     least = torch.tensor(max(scatter, SMALLEST)).to(z)
-    residual, var, pi = z - z.median(), least, 0.1
+    residual, var, pi, alpha = z - z.median(), least, 0.1, 1.0
     for _ in range(LEAST_ABSOLUTE):
         right = (1 + residual.square() / (var + extra)).rsqrt()
-        mean, chol = solve(phi, z, right / (var + extra))
+        mean, chol = solve(phi, z, right / (var + extra), alpha)
+        alpha = estimate_alpha(mean, chol, least_alpha)
         residual = z - phi @ mean
     for _ in range(BASES_EM):
         noise, model_var = var + extra, spread(chol, phi).square().sum(-1)
@@ -158,7 +165,8 @@ def fit_bases(points: Places, prior: Prior, scatter: float) -> OnBases:
         pi = min(max(1 - float(right.mean()), LEAST_WRONG), MOST_WRONG)
         size = weighted_median(residual.abs() / rest.sqrt(), right) / NORMAL_MEDIAN
         var = size.square().clamp(min=least)
-        mean, chol = solve(phi, z, right / (var + extra))
+        mean, chol = solve(phi, z, right / (var + extra), alpha)
+        alpha = estimate_alpha(mean, chol, least_alpha)
         residual = z - phi @ mean
     residual, wide = all_z - all_phi @ mean, spread(chol, all_phi)
     if not few:
@@ -168,13 +176,21 @@ def fit_bases(points: Places, prior: Prior, scatter: float) -> OnBases:
 
 
 def solve(
-    phi: Float[Tensor, "n m"], z: Float[Tensor, "n"], precision: Float[Tensor, "n"]
+    phi: Float[Tensor, "n m"], z: Float[Tensor, "n"], precision: Float[Tensor, "n"], alpha: float
 ) -> tuple[Float[Tensor, "m"], Float[Tensor, "m m"]]:
-    """Posterior mean of weights whose prior is standard normal, and the factor of its precision."""
+    """Posterior mean of weights whose prior is N(0, I / alpha), and the factor of its precision."""
     weighted = phi * precision[:, None]
     eye = torch.eye(phi.shape[1], dtype=phi.dtype, device=phi.device)
-    chol = torch.linalg.cholesky(eye + weighted.mT @ phi)
+    chol = torch.linalg.cholesky(alpha * eye + weighted.mT @ phi)
     return torch.cholesky_solve((weighted.mT @ z)[:, None], chol)[:, 0], chol
+
+
+def estimate_alpha(mean: Float[Tensor, "m"], chol: Float[Tensor, "m m"], least: float) -> float:
+    """Precision of the prior of the weights from their posterior, as `fit.evidence` does."""
+    if least >= 1:
+        return 1.0
+    squares = mean.square().sum() + torch.cholesky_inverse(chol).diagonal().sum()
+    return min(max(len(mean) / float(squares), least), 1.0)
 
 
 def spread(chol: Float[Tensor, "m m"], phi: Float[Tensor, "n m"]) -> Float[Tensor, "n m"]:

@@ -36,7 +36,11 @@ class Judge:
         noise = torch.zeros_like(observed.z) if sigma is None else sigma.to(observed.z).square()
         parts = (observed.x, observed.phi, observed.z, observed.s, observed.claimed_weight, noise)
         points = Places(*(part[0] for part in parts))
-        wrong = probability_wrong(self.kernel, self.prior, self.scatter, points)
+        # The widening makes predictions without points calibrated; single weights vary more.
+        least = 1.0 if observed.widening is None else float(observed.widening.scale[0]) ** -2
+        wrong = probability_wrong(
+            self.kernel, self.prior, self.scatter, points, least_alpha=min(least, 1.0)
+        )
         return wrong.masked_fill(find_hidden(points.x[:, :2], points.z), 1.0)
 
 
