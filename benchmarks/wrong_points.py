@@ -9,6 +9,10 @@ as a sensor beside the camera sees it past an edge (fewer where there are not en
 relative to that of the same frames with right points and `robust=False`; so is CPU time, the
 network's included. `found` is the share of the points off by more than 25 % that are named, `false`
 that of the right points that are named.
+
+    python benchmarks/wrong_points.py indoor --figure docs/wrong-points.jpg
+
+draws the packaged rooms with wrong points instead, and prints what was found in them.
 """
 
 import argparse
@@ -18,8 +22,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
+from matplotlib.figure import Figure
 
 import deepbasis
+from deepbasis import plots
+from deepbasis.data.packaged import packaged
 from deepbasis.data.sample import Frames
 from deepbasis.data.sources import SOURCES, Source, split_validation, subsample
 from deepbasis.data.with_points import WithPoints
@@ -112,6 +120,38 @@ def measure(scene: Scene, rows: Rows, right: Rows, depth: Rows, *, robust: bool)
     )  # fmt: skip
 
 
+def draw_examples(model: deepbasis.Completer, path: Path) -> None:
+    """The packaged rooms with 300 points, of which 15 are 2.5 times too far and 15 anywhere."""
+    rooms = packaged("rooms")
+    figure = Figure(figsize=(16, 3 * len(rooms)), layout="constrained")
+    for i, axes in enumerate(figure.subplots(len(rooms), 4)):
+        sample, rng = rooms[i], np.random.default_rng(i)
+        depth = sample.depth[0].numpy()
+        v, u = np.nonzero(depth)
+        rows = np.stack([u, v, depth[v, u]], 1)[rng.permutation(len(v))[:300]].astype(np.float64)
+        rows[:15, 2] *= 2.5
+        rows[15:30] = at_random(rows[15:30], depth, 15, rng)
+        out = model.complete(sample.image, rows)
+        wrong = {(one.u, one.v) for one in out.outliers}
+        flagged = np.array([(u, v) in wrong for u, v in rows[:, :2]])
+        error = torch.from_numpy(np.where(depth > 0, np.abs(out.depth - depth), 0))
+        print(
+            f"room {i}: {flagged[:30].sum()} of 30 wrong points and {flagged[30:].sum()} of 270 "
+            f"right ones are left out; MAE {error.mean():.3f} m"
+        )
+        bounds = tuple(np.quantile(depth[depth > 0], [0.01, 0.99]).tolist())
+        largest = 0.0, float(np.quantile(out.std, 0.98))
+        points = torch.from_numpy(rows)
+        plots.show_points(axes[0], sample.image, points, bounds, torch.tensor(sorted(wrong)))
+        for ax, values, title, colours, limits in (
+            (axes[1], torch.from_numpy(out.depth), "depth (m)", plots.DEPTH_COLOURS, bounds),
+            (axes[2], torch.from_numpy(out.std), "std (m)", plots.ERROR_COLOURS, largest),
+            (axes[3], error, "error (m)", plots.ERROR_COLOURS, largest),
+        ):
+            plots.show_map(ax, values, title, colours, limits)
+    plots.save(figure, path)
+
+
 def open_frames(given: argparse.Namespace) -> Frames:
     """Frames of the test split, or validation frames of the training split."""
     worlds = given.data in ("rooms", "roads")
@@ -176,8 +216,13 @@ def main() -> None:
     parser.add_argument("--shares", nargs="*", type=float, default=[0.01, 0.05, 0.1, 0.3])
     parser.add_argument("--validation", action="store_true", help="use validation frames")
     parser.add_argument("--compare", action="store_true", help="also measure `robust=False`")
+    parser.add_argument("--figure", type=Path, help="draw the packaged rooms to this file")
     given = parser.parse_args()
-    model, frames = deepbasis.load(given.model), open_frames(given)
+    model = deepbasis.load(given.model)
+    if given.figure is not None:
+        draw_examples(model, given.figure)
+        return
+    frames = open_frames(given)
     print(f"`{given.model}`, {len(frames)} frames of {given.data}")
     print("| Points | Kind | Wrong | MAE | MAE, not robust | Coverage | Found | False | Time |")
     print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
