@@ -18,6 +18,7 @@ from deepbasis.points import (
     project,
     range_to_depth,
     remove_occluded,
+    to_camera,
     to_points,
 )
 from refusals import refusals
@@ -413,6 +414,14 @@ def test_half_precision_keeps_its_columns():
     points = Points.from_maps(sparse)
     assert (points.u.tolist(), points.v.tolist()) == ([[257]], [[1]])
     assert points.z.dtype == torch.float32
+
+
+@pytest.mark.parametrize("place", [(0, 0), (0, 1), (0, 2), (1, 2)])
+def test_a_camera_has_no_numbers_that_overflow(place):
+    camera = CAMERA.clone().double()
+    camera[place] = 1e300
+    with pytest.raises(ValueError, match="the camera's intrinsics are"):
+        to_camera(camera)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 0.0, -280.0])

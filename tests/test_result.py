@@ -278,6 +278,19 @@ def test_a_result_is_not_changed_by_what_happens_to_the_model(model, image, rows
     assert not np.array_equal(model.complete(image, rows).std, want["std"])
 
 
+def test_an_outlier_that_no_other_point_predicts_has_finite_numbers(
+    model, image, rows, monkeypatch
+):
+    rows[7, 2] *= 3
+    out = model.complete(image, rows, robust=False)
+    left_out = out.fitted.leave_one_out()
+    far = left_out._replace(residual=-1e12 * left_out.residual.sign())
+    monkeypatch.setattr(type(out.fitted), "leave_one_out", lambda self: far)
+    (worst, *_) = out.outliers
+    assert np.isfinite(worst).all()
+    assert worst.residual == pytest.approx(math.log(worst.depth / worst.expected))
+
+
 def test_a_wrong_point_is_named_and_huber_keeps_it_from_pulling(model, image, rows):
     good = model.complete(image, rows)
     assert good.outliers == []

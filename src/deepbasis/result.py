@@ -329,7 +329,10 @@ class Completion:
             error = latent.to_latent(rows[:, 2]) - torch.from_numpy(self.latent_mean)[row, column]
         else:
             error = self.fitted.leave_one_out().residual[wrong]
-        expected = latent.to_depth(latent.to_latent(rows[:, 2]) - error)
+        measured, limits = latent.to_latent(rows[:, 2]), (latent.LEAST_DEPTH, latent.LARGEST_DEPTH)
+        # What the others predict may be anything for a point that alone determines a weight.
+        predicted = (measured - error).clamp(*map(math.log, limits))
+        expected, error = latent.to_depth(predicted), measured - predicted
         columns = (*rows[:, :3].unbind(1), expected, error, chance.cpu()[wrong])
         found = [Outlier(*one) for one in zip(*(x.tolist() for x in columns), strict=True)]
         return sorted(found, key=lambda one: -abs(one.residual))

@@ -15,6 +15,7 @@ from deepbasis.data.files import check_choice, find_file, find_folder, list_by_s
 from deepbasis.data.formats import MILLIMETRES, read_depth_png, to_sample
 from deepbasis.data.images import read_image
 from deepbasis.data.limits import read_text, reading
+from deepbasis.data.matlab import read_arrays
 from deepbasis.data.sample import Sample, crop, halve, make_intrinsics
 
 FRAMES = 1449
@@ -157,14 +158,12 @@ def paper_split() -> dict[str, list[int]]:
 
 def _official_split(path: Path) -> dict[str, list[int]]:
     """The official split of 795 and 654 frames; its file counts from 1."""
-    from scipy.io import loadmat
-
     file = find_file(path.with_name("splits.mat"), "the official protocol needs it beside the data")
     try:
-        found = loadmat(file, variable_names=["trainNdxs", "testNdxs"])
+        found = read_arrays(file.read_bytes())
         parts = {"train": found["trainNdxs"], "test": found["testNdxs"]}
         return {name: sorted(int(i) - 1 for i in part.ravel()) for name, part in parts.items()}
-    except Exception as error:  # scipy raises whatever a damaged file leads to
+    except (ValueError, KeyError, OverflowError) as error:
         raise ValueError(
             f"{file} is not the official split file: it should hold `trainNdxs` and `testNdxs` "
             f"({' '.join(str(error).split())[:200]})"
