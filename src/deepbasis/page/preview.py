@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A completion of every n-th pixel, so that a click is answered before all pixels are predicted."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +26,17 @@ def step_for(size: tuple[int, int]) -> int:
     while -(-height // step) * -(-width // step) > PIXELS:
         step += 1
     return step
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute in one thread: to share so little work takes longer than to do it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class ThinnedPyramid(Pyramid):

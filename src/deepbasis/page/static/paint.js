@@ -5,21 +5,24 @@ import { interval, metres, percent } from "./format.js";
 import { drawOverlay } from "./overlay.js";
 import { find, state, views } from "./state.js";
 
-let painting = false;
+let asked = 0; // the frame at which views are drawn
 
 /** Draw all views at the next frame. */
 export function repaint() {
-  if (painting) return;
-  painting = true;
-  requestAnimationFrame(() => {
-    painting = false;
-    for (const view of Object.values(views)) {
-      if (view.name !== "space") view.draw(state.lens, (...where) => drawOverlay(state, ...where));
-    }
-    readOut();
-    if (state.fresh) document.dispatchEvent(new CustomEvent("answered", { detail: state.fresh }));
-    state.fresh = null;
-  });
+  asked ||= requestAnimationFrame(paintNow);
+}
+
+/** Draw all views. What a user waits for is drawn as soon as it is there, so that the next frame
+    shows it. */
+export function paintNow() {
+  cancelAnimationFrame(asked);
+  asked = 0;
+  for (const view of Object.values(views)) {
+    if (view.name !== "space") view.draw(state.lens, (...where) => drawOverlay(state, ...where));
+  }
+  if (state.fresh) document.dispatchEvent(new CustomEvent("answered", { detail: state.fresh }));
+  state.fresh = null;
+  readOut();
 }
 
 function readOut() {

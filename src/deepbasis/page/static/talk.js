@@ -5,9 +5,10 @@ import { plural } from "./format.js";
 import { Lost } from "./link.js";
 import { find, link, state } from "./state.js";
 
+const fitting = () => `fitting ${plural(state.points.list.length, "point")}…`;
 const BUSY = {
   open: () => "running the network…", model: () => "running the network…",
-  complete: () => `fitting ${plural(state.points.list.length, "point")}…`,
+  complete: fitting, rest: fitting,
   region: () => "drawing maps of the region…", next: () => "searching the best pixels…",
   frame: () => `filtering frame ${state.sequence.number + 1} of ${state.sequence.names.length}…`,
   distance: () => "measuring…", save: () => "writing the file…", points: () => "reading points…",
