@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from deepbasis.fit.memory import Memory
 from deepbasis.layer import Fitted, Pyramid
 from deepbasis.layer.errors import CorrelatedFit
 from deepbasis.model import Scene
@@ -65,6 +66,7 @@ class Preview:
     def __init__(self, scene: Scene) -> None:
         self.scene, self.step = scene, step_for(scene.pyramid.size)
         self.pyramid = ThinnedPyramid(scene.pyramid, self.step)
+        self.memory = Memory()
 
     @torch.no_grad()
     def complete(self, rows: Float[np.ndarray, "n columns"]) -> Completion:
@@ -73,7 +75,7 @@ class Preview:
         observed, layer = self.scene.observe(used), self.scene.network.fit
         wrong = layer.judge(observed)
         thinned = self._thin(layer.fit_without_wrong(observed, wrong))
-        return Completion.of(thinned.prediction, used, thinned, wrong)
+        return Completion.of(thinned.predict_with(self.memory), used, thinned, wrong)
 
     def _thin(self, fitted: Fitted) -> Fitted:
         """The same fit, which predicts fewer pixels."""
