@@ -5,12 +5,27 @@ import { interval, metres, percent } from "./format.js";
 import { drawOverlay } from "./overlay.js";
 import { find, state, views } from "./state.js";
 
+// Milliseconds in which most clicks are answered. Until then browser and server, which may share the
+// cores of one computer, do nothing else.
+const SOON = 50;
+
 let asked = 0; // the frame at which views are drawn
 
 /** Draw all views at the next frame. */
 export function repaint() {
   asked ||= requestAnimationFrame(paintNow);
 }
+
+/** A function that does some work soon, once however often it is called until then. */
+export function soon(work) {
+  let timer = 0;
+  return () => {
+    timer ||= setTimeout(() => { timer = 0; work(); }, SOON);
+  };
+}
+
+/** Draw all views soon: what is answered meanwhile draws them too. */
+export const repaintSoon = soon(repaint);
 
 /** Draw all views. What a user waits for is drawn as soon as it is there, so that the next frame
     shows it. */

@@ -15,23 +15,28 @@ const BUSY = {
   truth: () => "reading the ground truth…", camera: () => "reading the camera…", draw: () => "drawing points…",
 };
 
+// What is usually done before it could be read is said only if it takes more milliseconds than this.
+const FAST = ["complete", "rest"], SLOW = 200;
+
 let working = 0;
 export const isWorking = () => working > 0;
 
 /** Ask, and say what is being done meanwhile. An error is one sentence on the page. */
 export async function ask(action, fields, content, parts) {
   working++;
-  if (BUSY[action]) say(BUSY[action](), true);
+  const tell = () => BUSY[action] && say(BUSY[action](), true);
+  const timer = FAST.includes(action) ? setTimeout(tell, SLOW) : tell();
   try {
     return await link.ask(action, fields, content, parts);
   } finally {
     working--;
+    clearTimeout(timer);
     if (!working && link.ready) say("ready");
   }
 }
 
 export function say(text, busy = false) {
-  find("status").textContent = text;
+  if (find("status").textContent !== text) find("status").textContent = text; // or it is laid out again
   find("status").classList.toggle("busy", busy);
 }
 
