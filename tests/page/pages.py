@@ -47,8 +47,8 @@ class Page:
         """The last part of the answer."""
         self.asked += 1
         self.socket.send_bytes(encode({"do": do, "id": self.asked} | more, content))
-        while True:
-            header, arrays = self.receive()
-            assert header["id"] == self.asked
-            if do != "complete" or "error" in header or header.get("done"):
-                return header, arrays
+        header, arrays = self.receive()
+        assert header["id"] == self.asked
+        if do == "complete" and not ("error" in header or header.get("done")):
+            return self.ask("rest")
+        return header, arrays

@@ -156,6 +156,7 @@ def test_edit_drag_delete_and_undo(page):
     assert rows() == ROWS
     page.keyboard.press("Control+y")
     assert rows()[0] == [60, 190, 1.2]
+    wait_ready(page)  # for the list
     page.fill("#points li:nth-child(2) input", "3.6")
     page.press("#points li:nth-child(2) input", "Enter")
     wait_ready(page)

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A completion of every n-th pixel, so that a click is answered before all pixels are predicted."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 import torch
 
+from deepbasis.fit.memory import Memory
 from deepbasis.layer import Fitted, Pyramid
 from deepbasis.layer.errors import CorrelatedFit
 from deepbasis.model import Scene
@@ -24,6 +27,17 @@ def step_for(size: tuple[int, int]) -> int:
     while -(-height // step) * -(-width // step) > PIXELS:
         step += 1
     return step
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute in one thread: to share so little work takes longer than to do it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class ThinnedPyramid(Pyramid):
@@ -52,6 +66,7 @@ class Preview:
     def __init__(self, scene: Scene) -> None:
         self.scene, self.step = scene, step_for(scene.pyramid.size)
         self.pyramid = ThinnedPyramid(scene.pyramid, self.step)
+        self.memory = Memory()
 
     @torch.no_grad()
     def complete(self, rows: Float[np.ndarray, "n columns"]) -> Completion:
@@ -60,7 +75,7 @@ class Preview:
         observed, layer = self.scene.observe(used), self.scene.network.fit
         wrong = layer.judge(observed)
         thinned = self._thin(layer.fit_without_wrong(observed, wrong))
-        return Completion.of(thinned.prediction, used, thinned, wrong)
+        return Completion.of(thinned.predict_with(self.memory), used, thinned, wrong)
 
     def _thin(self, fitted: Fitted) -> Fitted:
         """The same fit, which predicts fewer pixels."""

@@ -48,7 +48,7 @@ WAITING = 16
 LARGEST_WAITING = 4
 # A page that asks for one of the first no longer wants the rest of one of the second before it.
 REPLACING = ("complete", "open", "model", "frame")
-REPLACED = ("complete", "frame")
+REPLACED = ("rest", "frame")
 # Bytes of a message besides files: the points of a page, as text.
 LARGEST_HEADER = 8_000_000
 # Seconds in which a page answers a ping, which waits behind maps on a slow connection.
@@ -206,12 +206,13 @@ class Desk:
     ) -> None:
         """Send all parts of an answer, unless the page asks for another one meanwhile."""
         replies = session.reply(request)
-        while (reply := await self._compute(lambda: _next_or_error(replies, request))) is not None:
-            await socket.send_bytes(reply)
-            if line.newer and request.header.get("do") in REPLACED:
-                replies.close()
-                await socket.send_bytes(pack({"id": _id(request), "done": True, "skipped": True}))
+        while not (line.newer and request.header.get("do") in REPLACED):
+            reply = await self._compute(lambda: _next_or_error(replies, request))
+            if reply is None:
                 return
+            await socket.send_bytes(reply)
+        replies.close()
+        await socket.send_bytes(pack({"id": _id(request), "done": True, "skipped": True}))
 
     async def _compute(self, work: Callable[[], Any]) -> Any:
         self.in_line += 1

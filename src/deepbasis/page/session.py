@@ -25,7 +25,7 @@ from deepbasis.data.images import read_image
 from deepbasis.data.packaged import packaged
 from deepbasis.data.sample import make_intrinsics
 from deepbasis.joint import Quantity
-from deepbasis.page.preview import Preview, step_for
+from deepbasis.page.preview import Preview, one_thread, step_for
 from deepbasis.page.protocol import Request, pack
 from deepbasis.page.recipe import Recipe, SequenceRecipe, name_camera, name_points
 from deepbasis.page.sequence import FrameSource, Sequence, ShownFrame
@@ -158,9 +158,9 @@ class Session:
         actions: dict[str, Callable[[Request], Iterator[tuple[dict[str, Any], Any]]]] = {
             "open": self._open, "model": self._choose_model, "camera": self._set_camera,
             "truth": self._set_truth, "points": self._read_points, "draw": self._draw,
-            "complete": self._complete, "closer": self._closer, "distance": self._distance,
-            "region": self._region, "next": self._next, "save": self._save, "recipe": self._recipe,
-            "frame": self._show_frame,
+            "complete": self._complete, "rest": self._rest, "closer": self._closer,
+            "distance": self._distance, "region": self._region, "next": self._next,
+            "save": self._save, "recipe": self._recipe, "frame": self._show_frame,
         }  # fmt: skip
         found = actions.get(request.action)
         if found is None:
@@ -311,19 +311,26 @@ class Session:
         yield {"rows": Points.from_map(drawn[0].numpy()).rows.tolist()}, {}
 
     def _complete(self, request: Request) -> Iterator[tuple[dict[str, Any], Any]]:
-        """First every n-th pixel, then all of them."""
+        """Every n-th pixel, if there are many; the page asks for the rest when these are drawn."""
         rows = _points_of(request)
         if self.sequence is not None and self.folder is not None:
             with speaking_of(self.folder.name):
                 *_, _ = self.sequence.play_to(int(request.number("frame")))
                 self._take(self.sequence.change(rows))
-            yield {"step": 1, "done": True} | self._summary(self._answer), _maps(self._answer)
+            yield from self._rest(request)
             return
         if self.preview is None:
             raise ValueError(NO_IMAGE)
         self.answer, self.rows = None, rows
-        if self.preview.step > 1:
-            yield {"step": self.preview.step}, _maps(self.preview.complete(rows))
+        if self.preview.step == 1:
+            yield from self._rest(request)
+            return
+        with one_thread():
+            small = _maps(self.preview.complete(rows))
+        yield {"step": self.preview.step}, small
+
+    def _rest(self, _: Request) -> Iterator[tuple[dict[str, Any], Any]]:
+        """All pixels, from the points that `complete` was asked for."""
         answer = self._answer
         yield {"step": 1, "done": True} | self._summary(answer), _maps(answer)
 

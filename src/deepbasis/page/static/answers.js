@@ -5,7 +5,7 @@ import { metres, percent, plural } from "./format.js";
 import { listPoints } from "./list.js";
 import { NumberMap, paint, picture, pixel } from "./maps.js";
 import { remeasure } from "./measure.js";
-import { repaint } from "./paint.js";
+import { paintNow, repaint } from "./paint.js";
 import { find, space, state, views } from "./state.js";
 import { ask, attempt, sentence } from "./talk.js";
 
@@ -20,7 +20,8 @@ export function forgetCompletion() {
   running = null;
 }
 
-/** Complete from the present points. Until the first answer has come, further requests wait. */
+/** Complete from the present points. Until the first answer has come, further requests wait.
+    All pixels are asked for when the preview is drawn, for which the browser needs a core too. */
 export async function complete() {
   if (!state.shown || state.points.locked) return;
   if (running && !running.answered) {
@@ -29,15 +30,14 @@ export async function complete() {
   }
   const mine = { answered: false, stale: false };
   running = mine;
-  const answer = (header, arrays) => {
-    mine.answered = true;
-    if (mine === running && arrays.depth) show(header, arrays);
-  };
-  const done = await attempt(() => ask("complete", { points: state.points.rows, ...frame() }, null, (...part) => {
-    answer(...part);
-    if (mine.stale) complete(); // the server leaves out the rest of this answer
-  }));
+  let done = await attempt(() => ask("complete", { points: state.points.rows, ...frame() }));
+  mine.answered = true;
   if (mine !== running) return;
+  if (done && !done.header.done) {
+    show(done.header, done.arrays);
+    done = mine.stale ? null : await attempt(() => ask("rest"));
+    if (mine !== running) return;
+  }
   running = null;
   if (done && !done.header.skipped) {
     show(done.header, done.arrays);
@@ -78,11 +78,11 @@ export function show({ step }, arrays) {
   views.depth.show(picture(maps.depth, colours.depth, range.depth), step);
   views.std.show(picture(maps.std, colours.error, range.std), step);
   if (step === 1) showTruth();
+  state.fresh = step === 1 ? "all" : "some";
+  paintNow(); // before anything else is changed, whose layout would have to be computed first
   views.depth.showBar(colours.depth, range.depth, "m");
   views.std.showBar(colours.error, range.std, "m");
   if (views.space.shown && (step === 1 || state.sequence)) showSpace();
-  state.fresh = step === 1 ? "all" : "some";
-  repaint();
 }
 
 /** A distance of another image says nothing if all of this one is far nearer or farther. */

@@ -16,15 +16,32 @@ export function listPoints() {
   find("points-hint").hidden = points.list.length > 2;
   const wrong = (point) => outliers.find((one) => one.u === point.u && one.v === point.v);
   const order = points.list.map((point, i) => [wrong(point) ? 0 : 1, i]).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
-  const items = order.slice(0, LISTED).map(([, i]) => item(points.list[i], i, wrong(points.list[i])));
-  if (points.list.length > LISTED) {
-    const more = document.createElement("li");
-    more.className = "muted";
-    more.textContent = `and ${points.list.length - LISTED} more`;
-    items.push(more);
+  const shown = order.slice(0, LISTED).map(([, i]) => [points.list[i], i, wrong(points.list[i])]);
+  if (points.list.length > LISTED) shown.push([points.list.length - LISTED]);
+  fill(find("points"), shown);
+}
+
+/** Make the items of a list; those that say the same as before stay, as most do after a click. */
+function fill(list, shown) {
+  shown.forEach((told, at) => {
+    const key = JSON.stringify(told), old = list.children[at];
+    if (old && old.key === key) return;
+    const made = Object.assign(told.length === 1 ? remainder(...told) : item(...told), { key });
+    if (!old) return list.append(made);
+    old.replaceWith(made);
+    state.chosen = -1;
+  });
+  while (list.children.length > shown.length) {
+    list.lastChild.remove();
+    state.chosen = -1;
   }
-  find("points").replaceChildren(...items);
-  state.chosen = -1;
+}
+
+function remainder(count) {
+  const element = document.createElement("li");
+  element.className = "muted";
+  element.textContent = `and ${count} more`;
+  return element;
 }
 
 function item(point, index, outlier) {
@@ -34,9 +51,10 @@ function item(point, index, outlier) {
   const [place, input, , remove] = element.children;
   place.textContent = `${+point.u.toFixed(1)}, ${+point.v.toFixed(1)}`;
   place.title = "column, row";
-  input.value = +point.m.toFixed(4);
+  const reset = () => { input.value = +point.m.toFixed(4); };
+  reset();
   input.setAttribute("aria-label", `metres at column ${point.u}, row ${point.v}`);
-  input.onchange = () => (input.value > 0 ? state.points.change(index, { m: Number(input.value) }) : listPoints());
+  input.onchange = () => (input.value > 0 ? state.points.change(index, { m: Number(input.value) }) : reset());
   remove.setAttribute("aria-label", "Remove this point");
   remove.onclick = () => state.points.remove(index);
   element.onpointerenter = () => { state.chosen = index; repaint(); };

@@ -9,12 +9,14 @@ import { listPoints } from "./list.js";
 import { colourTable, photo } from "./maps.js";
 import { showMeasure, suggest } from "./measure.js";
 import { describe, openSample, refresh, restore, takeExtra, takeFiles } from "./opening.js";
-import { repaint } from "./paint.js";
+import { repaint, repaintSoon, soon } from "./paint.js";
 import { fromRows } from "./points.js";
 import { forgetAfter, forgetFrames, isFiltering, listenToTimeline } from "./sequence.js";
 import { find, link, PHONE, state, views } from "./state.js";
 import { ask, attempt, isWorking, notice, say, sentence } from "./talk.js";
 import { chooseTool, pressKey } from "./tools.js";
+
+const listSoon = soon(listPoints);
 
 function listen() {
   for (const name of ["room", "road"]) {
@@ -82,9 +84,9 @@ function listen() {
     state.next = [];
     state.outliers = state.outliers.filter(isThere);
     if (state.sequence) forgetAfter(state.sequence.number, state.points.rows);
-    complete(); // first, so that the server computes while the list is drawn
-    listPoints();
-    repaint();
+    complete();
+    listSoon();
+    repaintSoon();
   });
   state.points.addEventListener("load", () => { listPoints(); repaint(); });
   listenToTimeline();

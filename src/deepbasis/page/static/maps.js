@@ -17,9 +17,17 @@ export class NumberMap {
 
   /** The value below which this share of the numbers is. */
   quantile(share) {
-    const every = Math.max(1, Math.floor(this.values.length / 20000));
-    const some = this.values.filter((value, i) => i % every === 0 && Number.isFinite(value)).sort();
+    const some = this.sorted;
     return some.length ? some[Math.round(share * (some.length - 1))] : 0;
+  }
+
+  /** Some of the numbers, from small to large. */
+  get sorted() {
+    if (!this.kept) {
+      const every = Math.max(1, Math.floor(this.values.length / 20000));
+      this.kept = this.values.filter((value, i) => i % every === 0 && Number.isFinite(value)).sort();
+    }
+    return this.kept;
   }
 }
 

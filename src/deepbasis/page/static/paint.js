@@ -5,21 +5,39 @@ import { interval, metres, percent } from "./format.js";
 import { drawOverlay } from "./overlay.js";
 import { find, state, views } from "./state.js";
 
-let painting = false;
+// Milliseconds in which most clicks are answered. Until then browser and server, which may share the
+// cores of one computer, do nothing else.
+const SOON = 50;
+
+let asked = 0; // the frame at which views are drawn
 
 /** Draw all views at the next frame. */
 export function repaint() {
-  if (painting) return;
-  painting = true;
-  requestAnimationFrame(() => {
-    painting = false;
-    for (const view of Object.values(views)) {
-      if (view.name !== "space") view.draw(state.lens, (...where) => drawOverlay(state, ...where));
-    }
-    readOut();
-    if (state.fresh) document.dispatchEvent(new CustomEvent("answered", { detail: state.fresh }));
-    state.fresh = null;
-  });
+  asked ||= requestAnimationFrame(paintNow);
+}
+
+/** A function that does some work soon, once however often it is called until then. */
+export function soon(work) {
+  let timer = 0;
+  return () => {
+    timer ||= setTimeout(() => { timer = 0; work(); }, SOON);
+  };
+}
+
+/** Draw all views soon: what is answered meanwhile draws them too. */
+export const repaintSoon = soon(repaint);
+
+/** Draw all views. What a user waits for is drawn as soon as it is there, so that the next frame
+    shows it. */
+export function paintNow() {
+  cancelAnimationFrame(asked);
+  asked = 0;
+  for (const view of Object.values(views)) {
+    if (view.name !== "space") view.draw(state.lens, (...where) => drawOverlay(state, ...where));
+  }
+  if (state.fresh) document.dispatchEvent(new CustomEvent("answered", { detail: state.fresh }));
+  state.fresh = null;
+  readOut();
 }
 
 function readOut() {

@@ -27,7 +27,7 @@ export function listenTo(view, lens, act) {
     pinched = false;
     const [u, v] = place(event);
     pressed = { x: event.clientX, y: event.clientY, moved: false, pan: event.button === 1 || event.ctrlKey };
-    act.hover(u, v);
+    act.hover(u, v, true);
     if (!pressed.pan) act.press(u, v, 1 / scale(), event);
   });
 

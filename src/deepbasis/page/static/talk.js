@@ -5,14 +5,18 @@ import { plural } from "./format.js";
 import { Lost } from "./link.js";
 import { find, link, state } from "./state.js";
 
+const fitting = () => `fitting ${plural(state.points.list.length, "point")}…`;
 const BUSY = {
   open: () => "running the network…", model: () => "running the network…",
-  complete: () => `fitting ${plural(state.points.list.length, "point")}…`,
+  complete: fitting, rest: fitting,
   region: () => "drawing maps of the region…", next: () => "searching the best pixels…",
   frame: () => `filtering frame ${state.sequence.number + 1} of ${state.sequence.names.length}…`,
   distance: () => "measuring…", save: () => "writing the file…", points: () => "reading points…",
   truth: () => "reading the ground truth…", camera: () => "reading the camera…", draw: () => "drawing points…",
 };
+
+// What is usually done before it could be read is said only if it takes more milliseconds than this.
+const FAST = ["complete", "rest"], SLOW = 200;
 
 let working = 0;
 export const isWorking = () => working > 0;
@@ -20,17 +24,19 @@ export const isWorking = () => working > 0;
 /** Ask, and say what is being done meanwhile. An error is one sentence on the page. */
 export async function ask(action, fields, content, parts) {
   working++;
-  if (BUSY[action]) say(BUSY[action](), true);
+  const tell = () => BUSY[action] && say(BUSY[action](), true);
+  const timer = FAST.includes(action) ? setTimeout(tell, SLOW) : tell();
   try {
     return await link.ask(action, fields, content, parts);
   } finally {
     working--;
+    clearTimeout(timer);
     if (!working && link.ready) say("ready");
   }
 }
 
 export function say(text, busy = false) {
-  find("status").textContent = text;
+  if (find("status").textContent !== text) find("status").textContent = text; // or it is laid out again
   find("status").classList.toggle("busy", busy);
 }
 

@@ -2,7 +2,7 @@
 // What mouse, fingers and keys do with the tool that is chosen.
 
 import { clampTo, clickLine, finishLine, finishRegion, rounded, showMeasure, suggest } from "./measure.js";
-import { repaint } from "./paint.js";
+import { repaint, repaintSoon } from "./paint.js";
 import { addPoint, closePopover, editPoint, movedTo } from "./popover.js";
 import { goTo, play, stop } from "./sequence.js";
 import { find, state, views } from "./state.js";
@@ -25,9 +25,10 @@ export function chooseTool(tool) {
 /** What a press, a drag and a click do with the present tool. */
 export const act = {
   get pans() { return state.tool === "move"; },
-  hover(u, v) {
+  hover(u, v, isPressed = false) {
     state.cursor = [u, v];
-    repaint();
+    if (isPressed) repaintSoon(); // it may become a click
+    else repaint();
   },
   leave() {
     state.cursor = null;
