@@ -35,7 +35,8 @@ class Image:
         """The prediction from some of the points."""
         at, width = self.at[some], SIZE[1]
         weight, z = (changed.get(name, getattr(self, name))[some] for name in ("weight", "z"))
-        x = correlated.locate(at // width, at % width, width, self.guide)
+        row, column = (at // width).to(z), (at % width).to(z)
+        x = correlated.locate(row, column, width, self.guide)
         s = self.amplitude.flatten()[at]
         phi, z, weight = self.phi[at] / s[:, None], z / s, weight * s.square()
         white = correlated.whiten(kernel, x[None], phi[None], z[None], weight[None])
