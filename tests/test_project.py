@@ -39,7 +39,7 @@ LAYER_LAYERS = [
 ]  # fmt: skip
 DATA_LAYERS = [
     "sample", "files", "limits", "extras", "tensors", "formats", "images", "surveys", "clouds",
-    "recording", "transforms", "trajectories", "video", "folder", "nyu", "vkitti2", "kitti", "lens",
+    "recording", "transforms", "trajectories", "video", "folder", "matlab", "nyu", "vkitti2", "kitti", "lens",
     "messages", "bags", "colmap", "slam", "nerfstudio", "confidence", "with_points", "worlds",
     "packaged", "sources", "training",
 ]  # fmt: skip
