@@ -39,9 +39,9 @@ LAYER_LAYERS = [
 ]  # fmt: skip
 DATA_LAYERS = [
     "sample", "files", "limits", "extras", "tensors", "formats", "images", "surveys", "clouds",
-    "recording", "transforms", "trajectories", "video", "folder", "matlab", "nyu", "vkitti2", "kitti", "lens",
-    "messages", "bags", "colmap", "slam", "nerfstudio", "confidence", "with_points", "worlds",
-    "packaged", "sources", "training",
+    "recording", "transforms", "trajectories", "video", "folder", "matlab", "nyu", "vkitti2",
+    "kitti", "lens", "messages", "bags", "colmap", "slam", "nerfstudio", "confidence",
+    "with_points", "worlds", "packaged", "sources", "training",
 ]  # fmt: skip
 METRICS_LAYERS = [
     "valid_pixels", "error", "uncertainty", "sparsification", "image", "tally", "bootstrap",
