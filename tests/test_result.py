@@ -4,6 +4,7 @@
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -276,6 +277,17 @@ def test_a_result_is_not_changed_by_what_happens_to_the_model(model, image, rows
     for have, part in zip(out.fitted.leave_one_out(), want["left out"], strict=True):
         np.testing.assert_array_equal(have, part)
     assert not np.array_equal(model.complete(image, rows).std, want["std"])
+
+
+def test_depths_are_finite_however_far_the_bases_extrapolate(model, image, rows):
+    out = model.complete(image, rows)
+    far = np.where(np.arange(SIZE[1]) < 10, 300, -300) + np.zeros(SIZE)
+    out = replace(out, latent_mean=far.astype(np.float32))
+    low, high = out.interval(0.9)
+    for values in (out.depth, out.std, low, high):
+        assert np.isfinite(values).all()
+    assert (low <= out.depth).all()
+    assert (out.depth <= high).all()
 
 
 def test_an_outlier_that_no_other_point_predicts_has_finite_numbers(

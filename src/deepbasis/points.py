@@ -29,7 +29,7 @@ SAME_PIXEL = "on the pixel of a nearer or equal point"
 FAR_M = 100.0
 # Relative error of a depth that was stored as float32 logarithm.
 ROUNDING = 1e-6
-# In pixels: products of larger numbers overflow.
+# In pixels: products of larger numbers overflow, and of the inverses of smaller ones.
 LARGEST_CAMERA = 1e9
 WANTED_CAMERA = "[[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels"
 
@@ -522,7 +522,7 @@ def check_camera(intrinsics: Camera) -> None:
     """
     _check_camera_shape(intrinsics)
     small = (intrinsics.abs() < LARGEST_CAMERA).all()  # False for NaN
-    positive = small and (intrinsics.diagonal() > 0).all()
+    positive = small and (intrinsics.diagonal() > 1 / LARGEST_CAMERA).all()
     last = torch.allclose(intrinsics[2].double().cpu(), torch.eye(3).double()[2])
     if not (positive and last and torch.linalg.det(intrinsics.double()) > 0):
         raise ValueError(f"the camera's intrinsics are {intrinsics.tolist()}; pass {WANTED_CAMERA}")

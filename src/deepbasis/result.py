@@ -29,6 +29,8 @@ MANY_OUTSIDE = 0.1
 # to 56 rows, depth from the image alone is worse than a constant with the model `indoor`, whose
 # 90 % intervals contain 63 %. With 50 points, intervals keep their coverage at any size.
 SMALLEST_IMAGE = 64
+# Of log depth: what no sensor measures is not predicted either.
+LATENT_LIMITS = math.log(latent.LEAST_DEPTH), math.log(latent.LARGEST_DEPTH)
 # An image is unfamiliar if a smaller share of familiar ones looks as unusual. With a few points it
 # does not matter: on all scenes that were tried, intervals then keep their coverage.
 UNFAMILIAR, FEW_POINTS = 0.05, 20
@@ -130,7 +132,7 @@ class Completion:
     @property
     def depth(self) -> Float[np.ndarray, "h w"]:
         """Median depth in metres."""
-        return latent.to_depth(torch.from_numpy(self.latent_mean)).numpy()
+        return _to_metres(torch.from_numpy(self.latent_mean)).numpy()
 
     @property
     def std(self) -> Float[np.ndarray, "h w"]:
@@ -151,7 +153,7 @@ class Completion:
             ValueError: if the level is not a probability.
         """
         mean, half = torch.from_numpy(self.latent_mean), torch.from_numpy(self.half_width(level))
-        return latent.to_depth(mean - half).numpy(), latent.to_depth(mean + half).numpy()
+        return _to_metres(mean - half).numpy(), _to_metres(mean + half).numpy()
 
     def half_width(self, level: float) -> Float[np.ndarray, "h w"]:
         """Half the width of the latent interval of probability `level`: 0.1 is about 10 %.
@@ -329,9 +331,9 @@ class Completion:
             error = latent.to_latent(rows[:, 2]) - torch.from_numpy(self.latent_mean)[row, column]
         else:
             error = self.fitted.leave_one_out().residual[wrong]
-        measured, limits = latent.to_latent(rows[:, 2]), (latent.LEAST_DEPTH, latent.LARGEST_DEPTH)
+        measured = latent.to_latent(rows[:, 2])
         # What the others predict may be anything for a point that alone determines a weight.
-        predicted = (measured - error).clamp(*map(math.log, limits))
+        predicted = (measured - error).clamp(*LATENT_LIMITS)
         expected, error = latent.to_depth(predicted), measured - predicted
         columns = (*rows[:, :3].unbind(1), expected, error, chance.cpu()[wrong])
         found = [Outlier(*one) for one in zip(*(x.tolist() for x in columns), strict=True)]
@@ -343,6 +345,11 @@ class Completion:
         if self.fitted is None:
             return np.zeros(len(self.points), np.bool_)
         return (self.fitted.observed.weight[0] == 0).cpu().numpy()
+
+
+def _to_metres(mean: Float[Tensor, "h w"]) -> Float[Tensor, "h w"]:
+    """Finite depth, however far a network with useless bases extrapolates."""
+    return latent.to_depth(mean.clamp(*LATENT_LIMITS))
 
 
 def _doubt_size(size: tuple[int, ...]) -> list[str]:
