@@ -24,11 +24,14 @@ from scipy.ndimage import gaussian_filter, uniform_filter
 Array = npt.NDArray[Any]
 
 # Depth edges: the relative change between neighbouring pixels is larger than this.
-EDGE = 0.05
+EDGE = 0.2
+# Stronger edges of colour count no more than these, relative to the mean: a part of the image full
+# of things would draw the depth edges to it.
+STRONGEST = 2.0
 # Share of the depth edges that must remain in the image.
 KEPT = 1 / 3
 # Zoom, and shift in pixels: around the best so far, this far and in these steps.
-SEARCH = (((0.5, 0.05), (48, 4)), ((0.05, 0.01), (4, 1)), ((0.01, 0.005), (1, 0.5)))
+SEARCH = (((0.7, 0.05), (48, 4)), ((0.05, 0.01), (4, 1)), ((0.01, 0.005), (1, 0.5)))
 
 
 class Move(NamedTuple):
@@ -51,7 +54,7 @@ def colour_edges(image: Array) -> Array:
     """How much grey levels change at each pixel, relative to the mean of the image."""
     smooth = gaussian_filter(image.astype(float), 1)
     edges = gaussian_filter(np.hypot(*np.gradient(smooth)), 1.5)
-    return np.asarray(edges / edges.mean())
+    return np.asarray((edges / edges.mean()).clip(max=STRONGEST))
 
 
 def depth_edges(depth: Array) -> Array:
@@ -84,7 +87,7 @@ def around(best: Move, zooms: tuple[float, float], shifts: tuple[float, float]) 
         np.arange(middle - far, middle + far + step / 2, step)
         for middle, (far, step) in zip(best, (zooms, shifts, shifts), strict=True)
     )
-    return itertools.starmap(Move, itertools.product(z, x, y))
+    return itertools.starmap(Move, itertools.product(z[z > 0.5], x, y))
 
 
 def write(image: Path, depth: Array, move: Move, out: Path) -> None:
@@ -103,7 +106,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--every", type=int, default=5, help="frames that the move is found from")
+    parser.add_argument("--every", type=int, default=3, help="frames that the move is found from")
     parser.add_argument("--most", type=float, default=10.0, help="metres, the largest depth")
     options = parser.parse_args()
     images = sorted((options.root / "rgb").iterdir())

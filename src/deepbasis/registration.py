@@ -32,8 +32,7 @@ FEWEST, MOST = 40, 500
 OFFSET, SLOPE = 8.0, 0.1
 # Points that fit no better than mirrored or moved far, by this many nats a point on average, do
 # not belong to the image. (In the same frames 0.15 to 0.94; for 91 % of the frames with 500 points
-# of another frame less than 0.12, for 80 % with 80 points. Good points of a camera that the model
-# does not know, near the floor, had 0.0 to 0.2.)
+# of another frame less than 0.12, for 80 % with 80 points.)
 LEAST_GAIN, FEWEST_MOVES = 0.12, 4
 # Points that cannot tell: the depth at a point's new place must differ from its own by this
 # multiple of the usual difference between neighbours.
