@@ -291,6 +291,16 @@ def test_what_a_user_does_to_a_result_does_not_change_the_next_frame():
         out.latent_mean[:] = 9.0
 
 
+def test_frames_in_which_nothing_can_be_tracked_are_completed():
+    model, frame = bundled("open"), room()[0]
+    dark = np.zeros_like(frame.image)
+    given = draw_points(frame, 20, 0)
+    sequence = [(dark, given), (dark + 255, given), dark, frame.image, (dark, given)]
+    outs = list(model.stream(sequence))
+    assert len(outs) == 5
+    assert all(np.isfinite(out.depth).all() for out in outs)
+
+
 def test_points_of_weight_0_are_not_carried_over():
     model, frame = bundled("open"), room()[0]
     points = to_points(draw_points(frame, 40, 0), SIZE)

@@ -236,7 +236,7 @@ class Stream:
                 last, used, known = None, own, None
         if self.last is not None and last is None:
             self.resets.append(self.count)
-        if last is not None and tracks is not None:
+        if last is not None and tracks is not None and tracks.found.any():
             shown = follow(fitted, last.mean, tracks)
         else:
             shown = fitted
