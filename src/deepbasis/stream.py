@@ -66,7 +66,7 @@ KEPT = 0.7
 TRACK_NOISE = 0.1
 ROBUST_ROUNDS = 3
 # A change of scene within view is this unlikely beforehand: ln of the odds.
-SURPRISE = 5.0
+SURPRISE = 8.0
 # Why a point is dropped.
 LEFT_OUT = "left out as wrong"
 # Points of the map, at most, and how uncertain their places become, in metres for each metre that
