@@ -3,10 +3,10 @@
 
     python benchmarks/align.py --root realsense --out realsense_lab
 
-The folder holds rgb/ and depth/ in millimetres. One zoom about the centre and one shift are sought
-for all frames, so that edges of depth lie on edges of colour, and printed with a score: the larger,
-the more colour changes there. The aligned frames are written, without depths beyond 10 m. Parallax
-and a delay between the two cameras are not corrected.
+The folder holds rgb/ and depth/, and scale.txt if depths are not in millimetres. One zoom about the
+centre and one shift are sought for all frames, so that edges of depth lie on edges of colour, and
+printed with a score: the larger it is, the better the edges match. The aligned frames are written,
+without depths beyond 10 m. Parallax and a delay between the two cameras are not corrected.
 """
 
 import argparse
@@ -106,14 +106,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--every", type=int, default=3, help="frames that the move is found from")
+    parser.add_argument("--every", type=int, default=3, help="use every Nth frame to find the move")
     parser.add_argument("--most", type=float, default=10.0, help="metres, the largest depth")
     options = parser.parse_args()
     images = sorted((options.root / "rgb").iterdir())
-    depths = []
+    depths, file = [], options.root / "scale.txt"
+    scale = float(file.read_text()) if file.exists() else 1000.0  # values per metre
     for path in images:
         depth = np.array(Image.open(options.root / "depth" / f"{path.stem}.png"))
-        depths.append(np.where(depth < 1000 * options.most, depth, 0))
+        depths.append(np.where(depth < scale * options.most, depth, 0))
     frames = [
         (colour_edges(np.array(Image.open(path).convert("L"))), depth_edges(depth))
         for path, depth in list(zip(images, depths, strict=True))[:: options.every]
@@ -130,7 +131,7 @@ def main() -> None:
         (options.out / name).mkdir(parents=True, exist_ok=True)
     for path, depth in zip(images, depths, strict=True):
         write(path, depth, best, options.out)
-    (options.out / "scale.txt").write_text("1000\n")
+    (options.out / "scale.txt").write_text(f"{scale:g}\n")
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ def check_registration(scene: Scene, rows: Rows, seed: int = 0) -> Registration 
         return found
     said = (
         f"about {wrong.mean():.0%} of the points look wrong; if that is unlikely, all of them "
-        "may be those of another image"
+        "may be those of another image, or the scene is unfamiliar to the model"
     )
     return Registration(len(rows), True, said, found.gain, found.advantage)
 

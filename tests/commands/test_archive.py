@@ -397,6 +397,26 @@ def test_shards_of_another_list_are_not_mixed_in(complete):
     assert complete()[0] == 2
 
 
+def test_no_report_describes_shards_that_are_being_replaced(complete, monkeypatch):
+    assert complete()[0] == 0
+    report = Path("out/_archive.json")
+    assert report.exists()
+
+    def cut_off(*_: object) -> None:
+        raise SystemExit(9)
+
+    monkeypatch.setattr(Workbench, "complete", cut_off)
+    assert complete("--shard-frames 2 --interval 0.8")[0] == 9
+    assert not report.exists()
+
+
+def test_a_table_that_cannot_be_saved_is_refused_before_the_work(complete):
+    code, _, err = complete("--shard-frames 2 --save-calibration nowhere/table.json")
+    assert code == 2
+    assert "--save-calibration nowhere/table.json cannot be written" in err
+    assert not Path("out").exists()
+
+
 def test_files_are_those_of_a_run_without_groups(complete):
     write_manifest(ROWS)
     assert complete("--no-figure", image="frames.jsonl", sparse="")[0] == 0

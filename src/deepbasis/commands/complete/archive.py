@@ -23,7 +23,7 @@ from deepbasis.commands.complete import Complete
 from deepbasis.commands.complete.attempts import Attempts
 from deepbasis.commands.complete.inputs import Frame, find_frames
 from deepbasis.commands.complete.manifest import FILES, list_frames
-from deepbasis.commands.complete.plan import Planned, digest, name_all, plan
+from deepbasis.commands.complete.plan import Planned, check_tables, digest, name_all, plan
 from deepbasis.commands.complete.run import (
     Computed,
     Failed,
@@ -47,10 +47,10 @@ from deepbasis.commands.complete.storage import (
     fetch,
     names_in,
     open_file,
+    remove,
     show,
     write_whole,
 )
-from deepbasis.conformal import FEWEST_GROUPS, ConformalTable
 from deepbasis.data.extras import need
 from deepbasis.data.files import remove_abandoned
 from deepbasis.model import Completer, find_model
@@ -342,15 +342,11 @@ def run_archive(
     if settings.shard_frames:
         need("pyarrow.parquet", "ray", "writing shards")
         settings = replace(settings, figure=False)
-    if settings.calibration is not None:
-        ConformalTable.load(settings.calibration)
     frames = list_frames(settings)
-    if settings.save_calibration is not None and len(frames) < FEWEST_GROUPS:
-        raise ValueError(
-            f"--save-calibration needs {FEWEST_GROUPS} frames or more, and there are {len(frames)}"
-        )
+    check_tables(settings, len(frames))
     tasks = assign(frames, settings.shard_frames or GROUP, settings.checks)
     check_out(frames, tasks, settings)
+    remove(settings.out / REPORT)  # it would describe what this run replaces
     reports: dict[int, GroupReport] = {}
     with closing(work(tasks, settings)) as results:
         for report in follow(results, len(frames), settings):

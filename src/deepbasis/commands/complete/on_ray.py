@@ -73,10 +73,16 @@ def start(settings: Complete) -> None:
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
     if settings.ray == LOCAL:
-        ray.init(
-            address=LOCAL, num_cpus=settings.workers, object_store_memory=STORE,
-            include_dashboard=False, **quiet,
-        )  # fmt: skip
+        try:
+            ray.init(
+                address=LOCAL, num_cpus=settings.workers, object_store_memory=STORE,
+                include_dashboard=False, **quiet,
+            )  # fmt: skip
+        except Exception as error:  # Ray's own are of no other type
+            reason = str(error).splitlines()[0]
+            raise ValueError(
+                f"--ray local: Ray did not start ({reason}); on a busy machine, try again"
+            ) from error
         return
     try:
         if found := re.fullmatch(

@@ -13,6 +13,7 @@ from typing import Any
 import deepbasis
 from deepbasis.commands.complete import Complete
 from deepbasis.commands.complete.inputs import Frame, find_scales
+from deepbasis.conformal import FEWEST_GROUPS, ConformalTable
 from deepbasis.data.files import find_file
 
 # Settings that change what is printed or where, but not the results; of the model, its contents
@@ -21,6 +22,24 @@ NOT_RESULTS = (
     "images", "out", "model", "quiet", "json", "device", "save_calibration", "out_bag", "rerun",
     "ray", "workers", "shard_frames",
 )  # fmt: skip
+
+
+def check_tables(settings: Complete, frames: int) -> None:
+    """Refuse a conformal table that cannot be read, or will not be written, before the work."""
+    if settings.calibration is not None:
+        ConformalTable.load(settings.calibration)
+    if settings.save_calibration is None:
+        return
+    folder = settings.save_calibration.absolute().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise ValueError(
+            f"--save-calibration {settings.save_calibration} cannot be written: {folder} is not a "
+            "folder, or is read-only; choose another file"
+        )
+    if frames < FEWEST_GROUPS:
+        raise ValueError(
+            f"--save-calibration needs {FEWEST_GROUPS} frames or more, and there are {frames}"
+        )
 
 
 @dataclass(frozen=True)

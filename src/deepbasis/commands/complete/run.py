@@ -16,9 +16,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from deepbasis.commands.complete import Complete
 from deepbasis.commands.complete.inputs import Loaded, find_frames, load
 from deepbasis.commands.complete.outputs import write
-from deepbasis.commands.complete.plan import Planned, plan
+from deepbasis.commands.complete.plan import Planned, check_tables, plan
 from deepbasis.commands.complete.sinks import Sinks, open_sinks
-from deepbasis.conformal import FEWEST_GROUPS, ConformalTable
+from deepbasis.conformal import ConformalTable
 from deepbasis.data.files import remove_abandoned
 from deepbasis.data.limits import MissingOption, in_memory
 from deepbasis.model import Completer, find_model
@@ -61,12 +61,7 @@ def run(settings: Complete) -> None:
     code is 1.
     """
     frames = find_frames(settings)
-    if settings.calibration is not None:
-        ConformalTable.load(settings.calibration)
-    if settings.save_calibration is not None and len(frames) < FEWEST_GROUPS:
-        raise ValueError(
-            f"--save-calibration needs {FEWEST_GROUPS} frames or more, and there are {len(frames)}"
-        )
+    check_tables(settings, len(frames))
     planned = plan(frames, settings, find_model(settings.chosen_model))
     remove_abandoned([path for one in planned for path in one.files.values()])
     summaries = {one.frame.name: one.read_summary() for one in planned}

@@ -39,6 +39,16 @@ def exists(path: Path) -> bool:
         return bool(system.isfile(name))
 
 
+def remove(path: Path) -> None:
+    """Remove a file if there is one."""
+    if address(path) is None:
+        path.unlink(missing_ok=True)
+    elif exists(path):
+        system, name = _open_system(path)
+        with _telling(path):
+            system.rm_file(name)
+
+
 def names_in(folder: Path) -> list[str]:
     """Names of the files of a folder, sorted; none if it does not exist."""
     if address(folder) is None:
