@@ -12,6 +12,7 @@ without depths beyond 10 m. Parallax and a delay between the two cameras are not
 import argparse
 import itertools
 import shutil
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +31,8 @@ EDGE = 0.2
 STRONGEST = 2.0
 # Share of the depth edges that must remain in the image.
 KEPT = 1 / 3
+# Smaller zooms are not tried.
+LEAST_ZOOM = 0.5
 # Zoom, and shift in pixels: around the best so far, this far and in these steps.
 SEARCH = (((0.7, 0.05), (48, 4)), ((0.05, 0.01), (4, 1)), ((0.01, 0.005), (1, 0.5)))
 
@@ -87,7 +90,14 @@ def around(best: Move, zooms: tuple[float, float], shifts: tuple[float, float]) 
         np.arange(middle - far, middle + far + step / 2, step)
         for middle, (far, step) in zip(best, (zooms, shifts, shifts), strict=True)
     )
-    return itertools.starmap(Move, itertools.product(z[z > 0.5], x, y))
+    return itertools.starmap(Move, itertools.product(z[z > LEAST_ZOOM], x, y))
+
+
+def at_limit(best: Move) -> bool:
+    """Whether the move is as far as the first search, which starts from no move, goes."""
+    (zoom, step), (shift, _) = SEARCH[0]
+    inside = LEAST_ZOOM + 1.5 * step < best.zoom < 1 + zoom - step / 2
+    return not inside or max(abs(best.right), abs(best.down)) >= shift
 
 
 def write(image: Path, depth: Array, move: Move, out: Path) -> None:
@@ -109,6 +119,9 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=3, help="use every Nth frame to find the move")
     parser.add_argument("--most", type=float, default=10.0, help="metres, the largest depth")
     options = parser.parse_args()
+    for folder in (options.root / "rgb", options.root / "depth"):
+        if not folder.is_dir():
+            parser.error(f"there is no folder {folder}; --root must hold rgb/ and depth/")
     images = sorted((options.root / "rgb").iterdir())
     depths, file = [], options.root / "scale.txt"
     scale = float(file.read_text()) if file.exists() else 1000.0  # values per metre
@@ -127,6 +140,11 @@ def main() -> None:
         f"zoomed by {best.zoom:.3f}, moved by {best.right:.1f} pixels to the right and "
         f"{best.down:.1f} down: score {score(best, frames):.2f}"
     )
+    if at_limit(best):
+        print(
+            "warning: the best move is at the limit of the search, so the true one may be outside",
+            file=sys.stderr,
+        )
     for name in ("rgb", "depth"):
         (options.out / name).mkdir(parents=True, exist_ok=True)
     for path, depth in zip(images, depths, strict=True):

@@ -45,3 +45,21 @@ def test_depth_of_another_camera_is_aligned(tmp_path, monkeypatch, capsys):
         known = (found > 0) & (depth > 0)
         assert known.mean() > 0.9
         assert np.median(np.abs(found - depth)[known] / depth[known]) < 0.01
+
+
+def test_a_missing_folder_and_a_move_at_the_limit_are_told(tmp_path, monkeypatch, capsys):
+    words = ["--root", tmp_path, "--out", tmp_path / "out"]
+    monkeypatch.setattr(sys, "argv", ["align.py", *map(str, words)])
+    with pytest.raises(SystemExit, match="2"):
+        runpy.run_path("benchmarks/align.py", run_name="__main__")
+    assert f"there is no folder {tmp_path / 'rgb'}" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    align = runpy.run_path("benchmarks/align.py")
+    moves = {
+        (1.57, 4.0, -3.5): False,
+        (1.0, -48.0, 0.0): True,
+        (1.7, 0.0, 0.0): True,
+        (0.55, 0.0, 0.0): True,
+    }
+    for move, limit in moves.items():
+        assert align["at_limit"](align["Move"](*move)) is limit, move

@@ -155,6 +155,7 @@ def test_the_command_writes_a_model_and_says_what_it_brings(monkeypatch, capsys,
         (["--data", "rooms", "--frames", "9"], "are 7 frames to learn from, besides 2 for valid"),
         ([], "--data folder needs its folder: pass --root"),
         (["--data", "rooms", "--out", "nowhere/x.safetensors"], "no folder nowhere"),
+        (["--data", "rooms", "--out", "x.json"], "--out x.json does not end in .safetensors"),
         (
             ["--data", "rooms", "--frames", "8", "--size", "32", "48", "--val-frames", "0",
              "--points", "sensor"],

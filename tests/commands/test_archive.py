@@ -417,6 +417,12 @@ def test_a_table_that_cannot_be_saved_is_refused_before_the_work(complete):
     assert not Path("out").exists()
 
 
+def test_a_folder_that_cannot_be_created_is_told_in_one_sentence(complete):
+    code, _, err = complete(out="/proc/out")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "--out /proc/out cannot be created (No such file or directory); choose another" in err
+
+
 def test_files_are_those_of_a_run_without_groups(complete):
     write_manifest(ROWS)
     assert complete("--no-figure", image="frames.jsonl", sparse="")[0] == 0

@@ -64,6 +64,8 @@ class Adapt:
         from deepbasis.data.sources import CachedFrames, Source, split_validation
         from deepbasis.model import load
 
+        if self.out.suffix.lower() != ".safetensors":
+            raise ValueError(f"--out {self.out} does not end in .safetensors")
         find_folder(self.out.parent, "create it first")
         model = load(self.model)
         source = Source(self.data, self.root, self.frames, self.size, self.downscale)

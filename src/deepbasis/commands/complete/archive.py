@@ -470,9 +470,10 @@ def describe(report: dict[str, Any]) -> str:
     """The report in sentences."""
     lines = [f"{of_frames(report['completed'], report['frames'])} completed"]
     if report["completed"]:
+        wrong = report["outliers"]
         lines[0] += (
             f": {report['points'] / report['completed']:.4g} points used a frame, "
-            f"{report['outliers']} wrong points in all, "
+            f"{wrong} wrong point{'s' * (wrong != 1)} in all, "
             f"mean of the median std {report['mean_median_std']:.3g} m"
         )
     if warned := report["frames_with_warnings"]:

@@ -18,6 +18,7 @@ from deepbasis.commands.complete.inputs import Loaded, find_frames, load
 from deepbasis.commands.complete.outputs import write
 from deepbasis.commands.complete.plan import Planned, check_tables, plan
 from deepbasis.commands.complete.sinks import Sinks, open_sinks
+from deepbasis.commands.complete.storage import create_folder
 from deepbasis.conformal import ConformalTable
 from deepbasis.data.files import remove_abandoned
 from deepbasis.data.limits import MissingOption, in_memory
@@ -283,12 +284,7 @@ def finish(step: Computed | Failed, settings: Complete) -> dict[str, Any] | Fail
     """Write a frame."""
     if isinstance(step, Failed):
         return step
-    try:
-        settings.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OSError(
-            f"--out {settings.out} cannot be created ({error.strerror}); choose another folder"
-        ) from error
+    create_folder(settings.out)
     with in_memory(f"writing the results of {step.planned.frame.image}"):
         return write(step.planned, step.loaded, step.answer, step.check, settings)
 

@@ -83,6 +83,16 @@ def fetch(path: Path, folder: Path) -> Path:
     return copy
 
 
+def create_folder(out: Path) -> None:
+    """Create the folder of the results, unless it exists."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(
+            f"--out {out} cannot be created ({error.strerror}); choose another folder"
+        ) from error
+
+
 @contextmanager
 def write_whole(path: Path, scratch: Path) -> Iterator[BinaryIO]:
     """Open a file for writing that appears when it is complete, or not at all.
@@ -90,7 +100,7 @@ def write_whole(path: Path, scratch: Path) -> Iterator[BinaryIO]:
     At an address, a file of `scratch` is uploaded as one object in the end.
     """
     if address(path) is None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        create_folder(path.parent)
         with atomic_write(path) as file:
             yield file
         return
