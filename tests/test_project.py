@@ -60,7 +60,7 @@ SHARED_NAMES = {
     "prior", "render", "run", "train",
 }  # fmt: skip
 COMPLETE_LAYERS = [
-    "inputs", "plan", "outputs", "sinks", "run", "storage", "manifest", "shards", "attempts",
+    "storage", "inputs", "plan", "outputs", "sinks", "run", "manifest", "shards", "attempts",
     "archive", "on_ray",
 ]  # fmt: skip
 PORTABLE_LAYERS = ["fit_graph", "onnx_inverse", "to_onnx"]

@@ -52,8 +52,8 @@ def to_numbers(values: object, name: str) -> Float[np.ndarray, "..."]:
     """
     if isinstance(values, str | os.PathLike):
         raise ValueError(
-            f"{name} are the path {os.fspath(values)!r}; read the file first, with `read_points`, "
-            "`read_depth` or `read_intrinsics` of `deepbasis.data`"
+            f"{name}: numbers are needed, not the path {os.fspath(values)!r}; read the file with "
+            "`read_points`, `read_depth` or `read_intrinsics` of `deepbasis.data`"
         )
     if isinstance(values, Tensor):
         values = values.detach().cpu().to(torch.float64).numpy()
