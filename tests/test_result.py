@@ -437,7 +437,7 @@ def test_misuse_is_one_sentence():
         "model.complete(image + nan)": "holds NaN or infinity",
         "model.complete([image, image], [None])": "for 2 images pass a list of 2 sets of points",
         "model.complete(image, {'depth': 1})": "expected real numbers",
-        "model.complete(image, 'lidar.csv')": "the points: numbers are needed, not the path 'lidar.csv'; read",
+        "model.complete(image, 'lidar.csv')": "the points: numbers are needed, not the path",
         "model.complete(image, np.ones((2, 3), complex))": "the points hold complex128 values",
         "model.complete(image, [[1, 2], [3]])": "cannot be read as an array of numbers",
         "model.complete(np.zeros((7, 3)), np.ones((7, 3)))": "this could be a map or rows",
