@@ -37,9 +37,12 @@ WANTED, ROUNDS = 400, 5
 # With fewer held-out points nothing can be said about error bars.
 ENOUGH = 20
 LEVELS = (0.5, latent.ONE_SIGMA, 0.9, 0.99)
-# Error bars are contradicted if their coverage is off by more than SLACK, and by more than chance
-# allows in CONFIDENCE of all checks. Errors within a cell of a CELLS x CELLS grid may be alike.
+# Coverage counts as off if it is so by more than SLACK, and by more than chance allows in CONFIDENCE
+# of all checks. Errors within a cell of a CELLS x CELLS grid may be alike.
 SLACK, CONFIDENCE, CELLS = 0.05, 0.99, 6
+# Error bars are contradicted if intervals of these levels or above cover too little. Those below
+# are calibrated over many images, too, but in single ones their coverage varies by far more.
+DECISIVE = 0.9
 # Far from points: more than this many times the usual distance between neighbours.
 FAR = 2.0
 # Share of points outside their 99 % interval from which wrong points are suspected.
@@ -147,11 +150,18 @@ class Check:
         return self.named > MANY_WRONG or tail
 
     @property
-    def miscovered(self) -> list[float]:
+    def miscovered(self) -> dict[float, float]:
         """By how much coverage is too high or too low, at the levels where that is significant."""
         found = zip(LEVELS, self.coverage, strict=True)
-        off = [(one.share - level, one.low <= level <= one.high) for level, one in found]
-        return [excess for excess, chance in off if abs(excess) > SLACK and not chance]
+        off = {level: one.share - level for level, one in found if not one.low <= level <= one.high}
+        return {level: excess for level, excess in off.items() if abs(excess) > SLACK}
+
+    @property
+    def too_narrow(self) -> list[float]:
+        """Levels of DECISIVE or above whose intervals cover too little."""
+        return [
+            level for level, excess in self.miscovered.items() if level >= DECISIVE and excess < 0
+        ]
 
     @property
     def verdict(self) -> Verdict:
@@ -160,8 +170,7 @@ class Check:
             return "contradicted"
         if len(self) < ENOUGH:
             return "too few points to tell"
-        narrow = min(self.miscovered, default=0.0) < 0
-        return "contradicted" if self.wrong or narrow else "not contradicted"
+        return "contradicted" if self.wrong or self.too_narrow else "not contradicted"
 
     @property
     def cause(self) -> str | None:
@@ -173,13 +182,11 @@ class Check:
         if self.wrong:
             share = max(self.named, 1 - self.coverage[-1].share)
             return f"about {share:.0%} of the points look wrong: the others contradict them"
-        if max(self.miscovered) > 0:
-            return "the error bars are too narrow at some levels, too wide at others (--rescale)"
-        low = min(range(len(LEVELS)), key=lambda i: self.coverage[i].high - LEVELS[i])
-        share = self.coverage[low].share
+        level = self.too_narrow[0]
+        share = self.coverage[LEVELS.index(level)].share
         return (
             "the error bars are too narrow for this data: the "
-            f"{LEVELS[low]:.0%} interval contains {share:.0%} (--rescale)"
+            f"{level:.0%} interval contains {share:.0%} (--rescale)"
         )
 
     @property
@@ -194,7 +201,7 @@ class Check:
         found = f"{n} points held out, MAE {self.mae:.3g} m, {self.describe()}"
         if self.verdict == "contradicted":
             return f"contradicted: {self.cause} ({found})"
-        if not self.miscovered:
+        if max(self.miscovered.values(), default=0.0) <= 0:
             return f"not contradicted by {found}"
         widest = max(range(len(LEVELS)), key=lambda i: self.coverage[i].share - LEVELS[i])
         wide = f"the {LEVELS[widest]:.0%} interval contains {self.coverage[widest].share:.0%}"
