@@ -210,7 +210,7 @@ def test_calibrated_error_bars_are_seldom_doubted_however_few_the_points():
         Check(one, one, rng.laplace(size=ENOUGH), *columns).verdict == "contradicted"
         for _ in range(300)
     ]
-    assert np.mean(doubted) < 0.08  # four levels, each wrong in about 1 of 100
+    assert np.mean(doubted) < 0.03  # each of two levels in about 1 of 200
 
 
 @pytest.mark.parametrize("factor", [1e6, 1e-5])
