@@ -3,13 +3,20 @@
 
 Run it in the project's folder after `deepbasis evaluate`: in the model cards and in the page on
 correlated errors, a table of results that is followed by its commands gets the numbers of the files
-that their --out names; the table of README gets those of `indoor` and of the baselines.
+that their --out names; the table of README gets those of `indoor` and of the baselines. Tables of
+how much coverage varies get the numbers that are stored in the model.
+
+    python benchmarks/tables.py                   # write the documents
+    python benchmarks/tables.py --spread indoor   # print how much the coverage of a model varies
 """
 
+import argparse
 import json
 import re
 from pathlib import Path
 from typing import Any
+
+import deepbasis
 
 DOCUMENTS = [
     "src/deepbasis/weights/*.md", "models/src/deepbasis_models/*.md", "docs/correlated-errors.md",
@@ -24,6 +31,13 @@ TABLE = re.compile(
     r"(?P<head>\| Points \| Method .*\n\|[-:| ]+\n)(?P<rows>(?:\|.*\n)+)"
     r"(?P<commands>\n```text\n(?:\$ .*\n)+)"
 )
+SPREAD = re.compile(
+    r"(?:\|.*\n)+(?P<command>\n```text\n\$ python benchmarks/tables.py --spread (?P<model>\w+)\n)"
+)
+SPREAD_HEAD = """\
+| Points | Mean | Std over draws of points | Std over frames | 9 of 10 values |
+|---|---:|---:|---:|---:|
+"""
 # Rows of README's table: points, two cells of `indoor`, the paper's, and two of the baselines.
 README_ROW = re.compile(
     r"^\| (?P<points>\d+)(?P<rest>| % of the pixels) \| [^|]+ \| [^|]+ \| (?P<paper>[^|]+) \|"
@@ -59,6 +73,18 @@ def rows(head: str, commands: str) -> str:
     return "".join(lines)
 
 
+def spread(model: str) -> str:
+    """The table of how much the coverage of one frame varies, from the header of the model."""
+    metrics: Any = deepbasis.load(model).card.metrics
+    lines = [SPREAD_HEAD]
+    for points, row in metrics["coverage_spread"].items():
+        mean = metrics["validation"][points]["coverage_90"]
+        cells = [f"{100 * each:.1f} %" for each in (mean, row["draws"], row["frames"])]
+        cells.append(f"{100 * row['low']:.0f} to {100 * row['high']:.0f} %")
+        lines.append(f"| {' | '.join([points.replace('%', ' %'), *cells])} |\n")
+    return "".join(lines)
+
+
 def readme_row(found: re.Match[str]) -> str:
     """A row of README's table."""
     points = found["points"] + ("%" if found["rest"] else "")
@@ -82,6 +108,7 @@ def renewed(path: Path) -> str:
     text = path.read_text()
     if path.name == "README.md":
         return README_ROW.sub(readme_row, text)
+    text = SPREAD.sub(lambda found: spread(found["model"]) + found["command"], text)
     return TABLE.sub(
         lambda found: found["head"] + rows(found["head"], found["commands"]) + found["commands"],
         text,
@@ -89,7 +116,12 @@ def renewed(path: Path) -> str:
 
 
 def main() -> None:
-    """Rewrite all documents."""
+    """Rewrite all documents, or print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--spread", metavar="MODEL")
+    if model := parser.parse_args().spread:
+        print(spread(model), end="")
+        return
     for path in (Path("README.md"), *(path for each in DOCUMENTS for path in Path().glob(each))):
         new = renewed(path)
         print(f"{path}: {'as before' if new == path.read_text() else 'changed'}")
