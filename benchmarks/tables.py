@@ -4,7 +4,8 @@
 Run it in the project's folder after `deepbasis evaluate`: in the model cards and in the page on
 correlated errors, a table of results that is followed by its commands gets the numbers of the files
 that their --out names; the table of README gets those of `indoor` and of the baselines. Tables of
-how much coverage varies get the numbers that are stored in the model.
+how much coverage varies get the numbers that are stored in the model; the table of targets in
+docs/models.md gets those of `indoor` and of docs/speed.md.
 
     python benchmarks/tables.py                   # write the documents
     python benchmarks/tables.py --spread indoor   # print how much the coverage of a model varies
@@ -20,6 +21,7 @@ import deepbasis
 
 DOCUMENTS = [
     "src/deepbasis/weights/*.md", "models/src/deepbasis_models/*.md", "docs/correlated-errors.md",
+    "docs/models.md",
 ]  # fmt: skip
 COLUMNS = {
     "MAE (m)": "mae", "RMSE (m)": "rmse", "AUSE (m)": "ause", "AUCE, pooled": "auce_all",
@@ -38,6 +40,16 @@ SPREAD_HEAD = """\
 | Points | Mean | Std over draws of points | Std over frames | 9 of 10 values |
 |---|---:|---:|---:|---:|
 """
+TARGETS = re.compile(r"(?P<head>\| `indoor` on NYU \|.*\n\|[-:| ]+\n)(?:\|.*\n)+")
+# MAE and RMSE in metres; smallest and largest value; largest share of the time of version 0.1.
+ERRORS = {
+    "5%": (0.025, 0.068), "1%": (0.054, 0.120), "500": (0.062, 0.135),
+    "50": (0.144, 0.260), "12": (0.240, 0.380), "0": (0.500, 0.700),
+}  # fmt: skip
+RANGES = {
+    "NEES": (0.8, 1.25), "Coverage of the 90 % interval": (0.86, 0.94), "AUCE, pooled": (0, 0.03),
+}  # fmt: skip
+SPEED = {500: 0.45, 3840: 0.50}
 # Rows of README's table: points, two cells of `indoor`, the paper's, and two of the baselines.
 README_ROW = re.compile(
     r"^\| (?P<points>\d+)(?P<rest>| % of the pixels) \| [^|]+ \| [^|]+ \| (?P<paper>[^|]+) \|"
@@ -85,6 +97,37 @@ def spread(model: str) -> str:
     return "".join(lines)
 
 
+def targets() -> str:
+    """The rows of the table of targets; numbers are compared as they are shown."""
+    found = [row for row in results("indoor-nyu") if row["method"] == "indoor correlated"]
+    lines = []
+    for points, wanted in ERRORS.items():
+        (row,) = [row["metrics"] for row in found if row["points"] == points]
+        today = [float(cell(row, key)) for key in ("mae", "rmse")]
+        met = [a <= b for a, b in zip(today, wanted, strict=True)]
+        verdict = "yes" if all(met) else "MAE only" if met[0] else "RMSE only" if met[1] else "no"
+        count = points.replace("%", " % of the pixels") + ("" if "%" in points else " points")
+        title = f"MAE / RMSE (m), {count}"
+        lines.append([title, *("{:.3f} / {:.3f}".format(*x) for x in (wanted, today)), verdict])
+    found += results("indoor-patterns")
+    for title, (low, high) in RANGES.items():
+        key = COLUMNS[title]
+        values = {row["points"]: round(row["metrics"][key], 3) for row in found}
+        missed = [points for points, value in values.items() if not low <= value <= high]
+        bounds = [
+            cell({key: x}, key) for x in (low, high, min(values.values()), max(values.values()))
+        ]
+        verdict = f"not with {', '.join(missed).replace('%', ' %')}" if missed else "yes"
+        lines.append([title, *(f"{a} to {b}" for a, b in (bounds[:2], bounds[2:])), verdict])
+    speed = Path("docs/speed.md").read_text()
+    for number, limit in SPEED.items():
+        (ratio,) = re.findall(rf"^ *{number} \|.*\|.*\|.*\| .* (\S+)$", speed, re.MULTILINE)
+        title = f"CPU time relative to version 0.1, {number} points"
+        verdict = "yes" if float(ratio) <= limit else "no"
+        lines.append([title, f"{limit:.2f}", ratio, verdict])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
 def readme_row(found: re.Match[str]) -> str:
     """A row of README's table."""
     points = found["points"] + ("%" if found["rest"] else "")
@@ -108,6 +151,7 @@ def renewed(path: Path) -> str:
     text = path.read_text()
     if path.name == "README.md":
         return README_ROW.sub(readme_row, text)
+    text = TARGETS.sub(lambda found: found["head"] + targets(), text)
     text = SPREAD.sub(lambda found: spread(found["model"]) + found["command"], text)
     return TABLE.sub(
         lambda found: found["head"] + rows(found["head"], found["commands"]) + found["commands"],

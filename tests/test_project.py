@@ -298,6 +298,7 @@ def test_tables_of_the_documents_are_those_of_the_results(monkeypatch):
     assert len(tables) >= 7
     spreads = [len(script["SPREAD"].findall(path.read_text())) for path in documents]
     assert sum(spreads) == 3
+    assert script["TARGETS"].search((ROOT / "docs" / "models.md").read_text())
     assert len(script["README_ROW"].findall((ROOT / "README.md").read_text())) == 4
     for path in (ROOT / "README.md", *documents):
         assert script["renewed"](path) == path.read_text(), path.name
