@@ -2,6 +2,7 @@
 """Artefacts that RMSE hides: rough surfaces, imprints of the points, seams between blocks.
 
     python benchmarks/artefacts.py indoor --root nyu --frames 40
+    python benchmarks/artefacts.py --figure docs/before-after.jpg
 
 On regions that are flat in the ground truth, for each pattern of points:
 
@@ -13,25 +14,68 @@ On regions that are flat in the ground truth, for each pattern of points:
   between other pixels.
 
 Without artefacts the three ratios are about 1, 0 and 1.
+
+`--figure` draws a rendered room, completed by `indoor` of version 0.1, with the code of that
+version in a temporary git worktree, and by that of today.
 """
 
 import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 import deepbasis
+from deepbasis.data.packaged import packaged
 from deepbasis.data.sources import Source, subsample
 from deepbasis.data.with_points import WithPoints
 from deepbasis.fit.correlated import NEIGHBOURS
 from deepbasis.fit.neighbours import choose_side
 from deepbasis.latent import is_valid
-from deepbasis.patterns import parse
+from deepbasis.patterns import Camera, Image, Mask, Pattern, parse
+from deepbasis.plots import DEPTH_COLOURS, ERROR_COLOURS, rows_of, save, show_map, show_points
 
 # Largest curvature of inverse depth, relative to it and averaged over 5 x 5 pixels, of a plane.
 FLAT = 0.0015
+HERE = Path(__file__).resolve().parent.parent
+# Version 0.1, and a program that any version runs: complete an image from several sets of points.
+OLD = "3334108"
+COMPLETE = """
+import sys, numpy
+from deepbasis.model import load
+given, model = numpy.load(sys.argv[1]), load("indoor")
+found = [model.complete(given["image"], given[name]) for name in given.files if name != "image"]
+numpy.savez(sys.argv[2], *[[out.depth, out.std] for out in found])
+"""
+
+
+@dataclass(frozen=True)
+class Crowded(Pattern):
+    """Groups of points close to each other, with gaps between the groups."""
+
+    name = "crowded"
+    groups: int = 10
+    points: int = 20
+    width: float = 8.0
+    """Standard deviation of the places in a group, in pixels."""
+
+    def _choose(
+        self, valid: Mask, image: Image, camera: Camera, generator: torch.Generator
+    ) -> Mask:
+        size = torch.tensor(valid.shape[1:])
+        centres = size * torch.rand(self.groups, 1, 2, generator=generator)
+        at = centres + self.width * torch.randn(self.groups, self.points, 2, generator=generator)
+        at = at.round().long().clamp(torch.tensor(0), size - 1).view(-1, 2)
+        chosen = torch.zeros_like(valid)
+        chosen[0, at[:, 0], at[:, 1]] = True
+        return chosen
 
 
 def box(x: Tensor, size: int) -> Tensor:
@@ -93,13 +137,57 @@ def measure(model: deepbasis.Completer, sample: deepbasis.data.sample.Sample) ->
     ]
 
 
+def run_version(root: Path, given: Path) -> list[Tensor]:
+    """Depth and std of each set of points, by the code and the model of a folder."""
+    path = os.pathsep.join(str(root / folder) for folder in ("src", "models/src"))
+    out = given.with_name("out.npz")
+    command = [sys.executable, "-c", COMPLETE, str(given), str(out)]
+    subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, check=True)
+    return [torch.from_numpy(maps) for maps in np.load(out).values()]
+
+
+def draw(path: Path) -> None:
+    """Points of three patterns, and depth and std of version 0.1 and of today."""
+    from matplotlib.figure import Figure
+
+    patterns = (Crowded(), parse("lidar16"), parse("lidar64"))
+    samples = [WithPoints(packaged("rooms"), pattern)[0] for pattern in patterns]
+    image, true = samples[0].image, samples[0].depth[samples[0].mask]
+    near, far = true.quantile(torch.tensor([0.01, 0.99])).tolist()
+    with tempfile.TemporaryDirectory() as folder:
+        given, tree = Path(folder) / "in.npz", Path(folder) / "tree"
+        rows = [rows_of(sample.sparse[0]).numpy() for sample in samples]
+        np.savez(given, *rows, image=image.permute(1, 2, 0).numpy())
+        git = ["git", "-C", str(HERE), "worktree"]
+        subprocess.run([*git, "add", "--quiet", "--detach", str(tree), OLD], check=True)
+        try:
+            versions = {"0.1": run_version(tree, given), "today": run_version(HERE, given)}
+        finally:
+            subprocess.run([*git, "remove", "--force", str(tree)], check=True)
+    figure = Figure(figsize=(11.5, 13.5), layout="constrained")
+    for index, axes in enumerate(figure.subplots(5, len(patterns)).T):
+        show_points(axes[0], image, torch.from_numpy(rows[index]), (near, far))
+        axes[0].set_title(f"{patterns[index]}: {len(rows[index])} points")
+        top = max(float(maps[index][1].quantile(0.98)) for maps in versions.values())
+        for line, (name, maps) in enumerate(versions.items()):
+            depth, std = maps[index]
+            title = f"{name}: {{}} (m)".format
+            show_map(axes[1 + line], depth, title("depth"), DEPTH_COLOURS, (near, far))
+            show_map(axes[3 + line], std, title("std"), ERROR_COLOURS, (0, top))
+    save(figure, path)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model")
-    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("model", nargs="?", default="indoor")
+    parser.add_argument("--root", type=Path, default=Path("nyu"))
+    parser.add_argument("--figure", type=Path)
     parser.add_argument("--frames", type=int, default=40)
     parser.add_argument("--points", nargs="+", default=["5%", "500", "200", "lidar16", "lidar64"])
     given = parser.parse_args()
+    if given.figure:
+        draw(given.figure)
+        return
     model = deepbasis.load(given.model)
     frames = subsample(Source("nyu", given.root).open("test"), given.frames)
     print("points     roughness (deg)  imprint in depth  imprint in std  seams")

@@ -296,6 +296,9 @@ def test_tables_of_the_documents_are_those_of_the_results(monkeypatch):
     documents = [path for each in script["DOCUMENTS"] for path in ROOT.glob(each)]
     tables = [one for path in documents for one in script["TABLE"].findall(path.read_text())]
     assert len(tables) >= 7
+    spreads = [len(script["SPREAD"].findall(path.read_text())) for path in documents]
+    assert sum(spreads) == 3
+    assert script["TARGETS"].search((ROOT / "docs" / "models.md").read_text())
     assert len(script["README_ROW"].findall((ROOT / "README.md").read_text())) == 4
     for path in (ROOT / "README.md", *documents):
         assert script["renewed"](path) == path.read_text(), path.name

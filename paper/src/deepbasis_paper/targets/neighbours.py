@@ -12,6 +12,7 @@ from deepbasis.data.sample import Sample
 from deepbasis.data.sources import Downscaled
 from deepbasis.data.with_points import WithPoints
 from deepbasis.layer import Errors
+from deepbasis.model import Completer
 from deepbasis.patterns import parse
 from deepbasis_paper.model import Ensemble
 from deepbasis_paper.targets.cells import find_model
@@ -49,7 +50,9 @@ def write(plan: Plan, command: str) -> None:
     return write_page(plan, "neighbours", command, lines, {})
 
 
-def draw_row(ax: "Axes", model: Ensemble, sample: Sample, row: int, errors: Errors) -> "Axes":
+def draw_row(
+    ax: "Axes", model: Ensemble | Completer, sample: Sample, row: int, errors: Errors
+) -> "Axes":
     """Ground truth, points, prediction and interval of one row of pixels."""
     image, points = sample.image.permute(1, 2, 0).numpy(), sample.sparse[0].numpy()
     out = model.complete(image, points, errors=errors)
