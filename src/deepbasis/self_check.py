@@ -37,7 +37,7 @@ WANTED, ROUNDS = 400, 5
 # With fewer held-out points nothing can be said about error bars.
 ENOUGH = 20
 LEVELS = (0.5, latent.ONE_SIGMA, 0.9, 0.99)
-# Coverage counts as off if it is so by more than SLACK, and by more than chance allows in CONFIDENCE
+# Coverage is off if it is so by more than SLACK, and by more than chance allows in CONFIDENCE
 # of all checks. Errors within a cell of a CELLS x CELLS grid may be alike.
 SLACK, CONFIDENCE, CELLS = 0.05, 0.99, 6
 # Error bars are contradicted if intervals of these levels or above cover too little. Those below
