@@ -15,10 +15,12 @@ from scipy import stats
 from deepbasis import fit
 from deepbasis.conformal import ConformalTable
 from deepbasis.data.packaged import packaged
+from deepbasis.data.with_points import WithPoints
 from deepbasis.latent import ONE_SIGMA
 from deepbasis.layer import CalibrationRow
 from deepbasis.model import load
 from deepbasis.nets import Architecture
+from deepbasis.patterns import parse
 from deepbasis.points import Points, distance_to_points
 from models import NOISE, make_model
 from refusals import refusals
@@ -362,6 +364,15 @@ def test_bundled_models_doubt_other_units_than_metres(name, world):
     for factor, said in ((1000, "millimetres or centimetres read"), (0.001, "a wrong scale")):
         (warning,) = scene.complete(rows * [1, 1, factor]).warnings
         assert said in warning
+
+
+def test_far_from_scan_lines_intervals_are_no_wider_than_without_points():
+    """Also if points are left out in doubt: a 64-beam LiDAR does not see the upper half."""
+    room = WithPoints(packaged("rooms"), parse("lidar64"))[1]
+    scene = load("indoor").prepare(room.image)
+    out = scene.complete(room.sparse[0])
+    assert out.left_out.any()
+    assert (out.half_width(0.9) < 1.2 * scene.complete().half_width(0.9)).all()
 
 
 def test_printing_a_result_is_one_line(model, image, rows):

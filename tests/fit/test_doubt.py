@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The variance around points that were left out, against two dense Gaussian processes."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -43,13 +45,11 @@ def test_variance_is_that_of_a_mixture_of_fits_with_and_without_the_point(genera
     kept = places[:-1]
     without = predict(kept, scaled[:-1], at, noise[:-1])
     here = predict(kept, scaled[:-1], places[-1:], noise[:-1])[0]
-    cov = KERNEL.correlation(kept, kept) + torch.diag(noise[:-1])
-    own = KERNEL.correlation(places[-1:], kept)[0]
-    ratio = 1 + noise[-1] - own @ torch.linalg.solve(cov, own)
     p = 0.7
     want = p * (1 - p) * ((full - without) * amplitude.flatten()).square()
     field = Field.of(KERNEL, x[:-1], (HEIGHT, WIDTH), guide, s[:-1].square(), amplitude, k=12)
-    left_out = LeftOut(x[-1:], s[-1:], ratio[None], (z[-1] - here * s[-1])[None], torch.tensor([p]))
+    residual = (z[-1] - here * s[-1])[None]
+    left_out = LeftOut(x[-1:], s[-1:], noise[-1:], residual, torch.tensor([p]))
     found = doubt_var(field, left_out)
     torch.testing.assert_close(found.double(), want, rtol=1e-3, atol=1e-6 * float(want.max()))
 
@@ -101,3 +101,36 @@ def test_far_from_the_point_nothing_changes():
     away = (torch.arange(64)[:, None] - 26).square() + (torch.arange(96) - 42).square() > 32**2
     assert not found[away].any()
     assert (found >= 0).all()
+
+
+def share_beyond_lines(rows, kernel):
+    """Share of the residual of a point on the first scan line that pixels take over, at most by
+    `doubt_var`, and by a dense Gaussian process of all points.
+    """
+    row, column = torch.meshgrid(torch.tensor(rows), torch.arange(0.0, 96, 4), indexing="ij")
+    x = locate(row.flatten(), column.flatten(), 96)
+    out = (row.flatten() == rows[0]) & (column.flatten() == 48)
+    field, one = Field.of(kernel, x[~out], (64, 96)), torch.ones(1)
+    left_out = LeftOut(x[out], one, kernel.nugget * one, one, 0.5 * one)
+    places = kernel.scale(x).double()
+    kept, own = places[~out], places[out]
+    cov = kernel.correlation(kept, kept) + kernel.nugget * torch.eye(len(kept))
+    row, column = torch.meshgrid(torch.arange(64.0), torch.arange(96.0), indexing="ij")
+    at = kernel.scale(locate(row.flatten(), column.flatten(), 96)).double()
+    b = torch.linalg.solve(cov, kernel.correlation(kept, torch.cat([own, at])))
+    left = kernel.correlation(torch.cat([own, at]), own) - b.mT @ kernel.correlation(kept, own)
+    dense = left[1:] / (left[0] + kernel.nugget)
+    return float(2 * doubt_var(field, left_out).sqrt().max()), float(dense.abs().max())
+
+
+def test_pixels_far_from_scan_lines_take_over_what_a_dense_process_says():
+    """They have fewer neighbours on the line than the point itself, which these determine well."""
+    found, dense = share_beyond_lines([40.0, 44, 48, 52, 56, 60], KERNEL)
+    assert found == pytest.approx(dense, abs=0.1)
+
+
+def test_no_pixel_takes_over_more_than_the_residual():
+    """Corrections are bounded, although a dense process would extrapolate."""
+    found, dense = share_beyond_lines([40.0, 42, 44, 46], replace(KERNEL, nugget=1e-4))
+    assert dense > 1.3
+    assert 0.9 < found < 1 + 1e-5

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Error models: independent, correlated and the paper's, with the calibration that each owns."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -191,6 +193,7 @@ def test_a_point_left_out_in_doubt_adds_variance_around_it(generator):
     """That of a mixture: at its own pixel, nearly p (1 - p) residual^2."""
     layer = make_layer(generator, errors="correlated")
     layer.error_model().calibration.set_factors(2.0, 3.0)
+    layer.correlated.set_kernel(replace(layer.correlated.kernel, nugget=0.3))
     scales, sparse = make_scales(generator), make_sparse(generator, [30])
     amplitude = torch.rand(1, 1, 24, 32, generator=generator).double() + 0.5
     guide = torch.rand(1, 3, 24, 32, generator=generator).double()

@@ -6,9 +6,11 @@ log depth around it is g r more than the other points predict: r is the residual
 the share of it that a pixel would take over. Over both cases, the variance of log depth is larger
 by p (1 - p) (g r)^2.
 
-g is the covariance of the errors of pixel and point, given the neighbours of the pixel, relative to
-the variance of the point with its noise, given its own. It is computed for the blocks of pixels
-that would have the point among their neighbours; farther away, other points lie between.
+g is the covariance of the errors of pixel and point relative to the variance of the point with its
+noise, both given the neighbours of the pixel. (The point's own neighbours may be much nearer and
+leave it a tiny variance: divided by that, g would be in the thousands.) It is kept between -1 and
+1, since corrections are bounded, see `correlated`. It is computed for the blocks of pixels that
+would have the point among their neighbours; farther away, other points lie between.
 """
 
 from typing import NamedTuple
@@ -31,8 +33,8 @@ class LeftOut(NamedTuple):
     x: Float[Tensor, "n f"]
     """As in `correlated.locate`."""
     amplitude: Float[Tensor, "n"]
-    ratio: Float[Tensor, "n"]
-    """Variance of error and noise given the other points, relative to amplitude^2 / beta."""
+    noise: Float[Tensor, "n"]
+    """Variance of the measurement itself, relative to amplitude^2 / beta."""
     residual: Float[Tensor, "n"]
     """Log depth minus what the other points predict."""
     wrong: Float[Tensor, "n"]
@@ -66,8 +68,8 @@ def doubt_var(field: Field, points: LeftOut) -> Float[Tensor, "_"]:
         place = scaled[i : i + 1]
         reached = (vector_norm(place[:, :2] - middle, dim=-1) <= reach).nonzero()[:, 0]
         for some in torch.split(reached, BLOCKS):
-            cov = left_cov(field, some, place, field.places_of(pixels[some]))
-            gain = cov / points.ratio[i].to(cov) / points.amplitude[i]
+            cov, var = left_cov(field, some, place, field.places_of(pixels[some]))
+            gain = (cov / (var + points.noise[i].to(var))).clamp(-1, 1) / points.amplitude[i]
             found = points.var[i].to(cov) * gain.square() * blend
             total.index_add_(0, pixels[some].flatten(), found.flatten())
     s = 1 if field.amplitude is None else field.amplitude.flatten().square()
@@ -76,15 +78,17 @@ def doubt_var(field: Field, points: LeftOut) -> Float[Tensor, "_"]:
 
 def left_cov(
     field: Field, some: Int[Tensor, "q"], place: Float[Tensor, "1 f"], at: Float[Tensor, "q p f"]
-) -> Float[Tensor, "q p"]:
-    """Covariance of the errors at a place and at the pixels of some blocks, given the neighbours of
-    the blocks.
+) -> tuple[Float[Tensor, "q p"], Float[Tensor, "q 1"]]:
+    """Covariance of the errors at a place and at the pixels of some blocks, and variance at the
+    place, given the neighbours of the blocks.
     """
     kernel, near = field.kernel, field.near[some]
     points, one = field.places[near], place.expand(len(some), 1, -1)
     white = whitener(kernel, points, field.noise[near]).to(at)
-    b = white.mT @ (white @ kernel.correlation(points, one))
-    return (kernel.correlation(at, one) - kernel.correlation(at, points) @ b)[..., 0]
+    known = white @ kernel.correlation(points, one)
+    b = white.mT @ known
+    cov = kernel.correlation(at, one) - kernel.correlation(at, points) @ b
+    return cov[..., 0], (1 - known.square().sum(-2)).clamp(min=0)
 
 
 def weights(field: Field) -> Float[Tensor, "_"]:

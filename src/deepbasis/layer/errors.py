@@ -393,10 +393,10 @@ class CorrelatedFit(Fitted):
         if self.wrong is None or not out.any() or out.all():
             return super().doubt_var()
         which = out.nonzero()[:, 0]
-        residual, _, noise_var = self.predict_left_out(which)
+        residual, _, _ = self.predict_left_out(which)
         s = seen.s[0, which].double()
-        ratio = noise_var * self.posterior.beta.double() / s.square()
-        points = LeftOut(seen.x[0, which], s, ratio, residual, self.wrong[which])
+        noise = self.kernel.noise(seen.claimed_weight[0, which] * s.square())
+        points = LeftOut(seen.x[0, which], s, noise, residual, self.wrong[which])
         return doubt_var(self.fields[0], points).view_as(self.without_doubt.mean)
 
     def predict_left_out(
