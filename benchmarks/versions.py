@@ -118,7 +118,9 @@ def compare(new: Version, old: Version | None, rounds: int) -> None:
             other = median(taken["old", "complete", points])
             line += f" | {other:9.1f} {whole / other:6.2f}"
         print(line)
-    print("peak memory (MB):", ", ".join(f"{one:.0f}" for one in memory))
+    names = ("this version", "--against")
+    peaks = ", ".join(f"{name} {one:.0f}" for name, one in zip(names, memory, strict=False))
+    print(f"peak memory during `complete` (MB): {peaks}")
 
 
 def main() -> None:

@@ -31,8 +31,7 @@ SHOWN = (("mid", REGIMES["mid"]), ("low", REGIMES["low"]), ("low", "50"))
 ZERO_FRAMES = 3
 ZERO_TEXT = (
     "Depth without any point. `log` was trained for monocular depth, by its likelihood; `bdbf` "
-    "with 500 points, of which only its prior is left here. Maps in a row share a colour scale; "
-    "std and error have the same scale."
+    "with 500 points, of which only its prior is left here. Maps in a row share a colour scale."
 )
 RENDERED = ("rooms", "roads")
 # Inches of one map.
@@ -54,7 +53,7 @@ def write(plan: Plan, command: str) -> None:
             continue
         lines += [f"Frame {sample.name}, {TITLES[regime]}, shown with {points}:", ""]
         lines += [draw(plan, f"qualitative-{points.removesuffix('%')}", sample, found), ""]
-    lines.append("Maps in a row share a colour scale; std and error have the same scale.")
+    lines.append("Maps in a row share a colour scale.")
     write_page(plan, "qualitative", command, lines, {}, gone)
 
 
@@ -89,13 +88,14 @@ def panels(sample: Sample, found: dict[str, Estimate], *, with_image: bool) -> "
     stds = [latent.std(answer.mean, answer.var, answer.distribution) for answer in found.values()]
     errors = [(depth - true).abs() for depth in depths]
     near, far = torch.stack(depths).quantile(torch.tensor([0.01, 0.99])).tolist()
-    largest = float(torch.stack(errors).nanmean(0).nanquantile(0.95))
+    widest, largest = (float(torch.stack(maps).nanquantile(0.95)) for maps in (stds, errors))
     shape = sample.depth.shape[1] / sample.depth.shape[2]
-    figure, axes = grid(3 + with_image, max(3, len(found)), (WIDTH, WIDTH * shape + 0.25))
+    columns = max(3, len(found)) if with_image else len(found)
+    figure, axes = grid(3 + with_image, columns, (WIDTH, WIDTH * shape + 0.25))
     if with_image:
         draw_input(axes.pop(0), sample, true, (near, far))
     draw_line(axes[0], depths, "depth (m)", "turbo", (near, far))
-    draw_line(axes[1], stds, "std (m)", "magma", (0, largest))
+    draw_line(axes[1], stds, "std (m)", "magma", (0, widest))
     draw_line(axes[2], errors, "error (m)", "magma", (0, largest))
     for ax, name in zip(axes[0], found, strict=False):
         ax.set_title(name, fontsize=9)
