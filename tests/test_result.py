@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`complete` on arrays: one answer whatever the form of the points, and all that it reports."""
 
+import importlib
 import math
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -479,6 +481,23 @@ def test_a_list_of_images_gives_a_list(image, rows):
     assert model.complete([]) == []
 
 
+        assert "\n" not in said[case]
+        for module, name in re.findall(r"`(deepbasis\.data\.\w+)\.(\w+)", said[case]):
+            assert hasattr(importlib.import_module(module), name)
+
+
+def test_a_principal_point_far_from_the_centre_is_doubted(image):
+    """As of images of twice the size."""
+    model, camera = make_model(), np.array([[80, 0, 47.5], [0, 80, 31.5], [0, 0, 1]])
+    double = camera * [[2], [2], [1]]
+    said = "cx = 95 and cy = 63, is far from the centre of the image, which is 64 x 96 pixels"
+    points = [[5, 6, 3.0]]
+    for wrong in (False, True):
+        used = double if wrong else camera
+        scene = model.prepare(image, used)
+        outs = [scene.complete(points, robust=robust) for robust in (False, True)]
+        for out in (*outs, *model.stream([(image, points)] * 2, intrinsics=used)):
+            assert sum(said in warning for warning in out.warnings) == wrong
 def test_files_tensors_and_grey_are_images(image, rows, tmp_path):
     model = make_model()
     Image.fromarray(image).save(tmp_path / "a.png")

@@ -23,7 +23,7 @@ from deepbasis.layer.learned_prior import LearnedPrior
 from deepbasis.nets import Architecture, Features, Network
 from deepbasis.nets.folding import FoldedNetwork
 from deepbasis.nets.foreign import HUB, OWN, ForeignBases, HubNetwork, Kind, is_hub
-from deepbasis.points import Points, check_max_depth, to_camera, to_points
+from deepbasis.points import Points, check_max_depth, doubt_camera, to_camera, to_points
 from deepbasis.pretrained import find_pretrained
 from deepbasis.result import Completion
 from deepbasis.shapes import Float, UInt8
@@ -84,6 +84,8 @@ class Scene:
     memory: Memory | None = None
     """Makes completions faster if few points differ from those of the previous one."""
 
+    doubts: tuple[str, ...] = ()
+    """Warnings about the camera."""
     @overload
     def complete(
         self,
@@ -143,13 +145,14 @@ class Scene:
         with in_memory(f"the fit of {len(used)} points to this image"):
             observed, layer = self.observe(used, errors=errors), self.network.fit
             if not robust:
+            told = self.familiarity, self.doubts
                 fitted = layer.fit_details(observed, errors=errors, huber=huber)
                 prediction = fitted.predict_with(self.memory)
-                return Completion.of(prediction, used, fitted, layer.judge, self.familiarity)
+                return Completion.of(prediction, used, fitted, layer.judge, *told)
             wrong = layer.judge(observed)
             fitted = layer.fit_without_wrong(observed, wrong, errors=errors, huber=huber)
             prediction = fitted.predict_with(self.memory)
-            return Completion.of(prediction, used, fitted, wrong, self.familiarity)
+            return Completion.of(prediction, used, fitted, wrong, *told)
 
     @property
     def familiarity(self) -> float | None:
@@ -249,7 +252,7 @@ class Completer(nn.Module):
             image: as in `complete`.
             intrinsics: of the camera, 3 x 3 in pixels of the image. With them, depth without points
                 is that of a camera with this field of view, if the model knows that of its training
-                frames.
+                frames. There is a warning if their principal point is far from the centre.
 
         Returns:
             The image with its bases.
@@ -263,11 +266,12 @@ class Completer(nn.Module):
             pixels = pixels.to(self.network.fit.prior.mean.device)
             features = self.folded.of(self.network.bases)(pixels).contiguous()
             pyramid = Pyramid(features.bases, (height, width))
-        factor = 1.0
+        factor, doubts = 1.0, list[str]()
         if intrinsics is not None:
             camera = to_camera(intrinsics)
             factor = self.network.familiarity.depth_factor(float(camera[0, 0]) / width)
-        return Scene(self.network, pixels, features, pyramid, factor, Memory())
+            doubts = doubt_camera(camera, (height, width))
+        return Scene(self.network, pixels, features, pyramid, factor, Memory(), tuple(doubts))
 
     @overload
     def complete(

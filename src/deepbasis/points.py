@@ -31,6 +31,8 @@ FAR_M = 100.0
 ROUNDING = 1e-6
 # In pixels: products of larger numbers overflow, and of the inverses of smaller ones.
 LARGEST_CAMERA = 1e9
+# Share of a side of the image: principal points further from its centre are unusual.
+OFF_CENTRE = 0.3
 WANTED_CAMERA = "[[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels"
 
 
@@ -529,6 +531,26 @@ def check_camera(intrinsics: Camera) -> None:
 
 
 def _check_camera_shape(intrinsics: Tensor) -> None:
+def doubt_camera(intrinsics: Camera, size: tuple[int, int]) -> list[str]:
+    """A warning if the camera seems to be that of images of another size.
+
+    Args:
+        intrinsics: of the camera, 3 x 3 in pixels.
+        size: height and width of the image.
+
+    Returns:
+        A warning if the principal point is far from the centre of the image, else nothing.
+    """
+    (cx, cy), (height, width) = intrinsics[:2, 2].tolist(), size
+    if max(abs(cx / width - 0.5), abs(cy / height - 0.5)) <= OFF_CENTRE:
+        return []
+    return [
+        f"the principal point of the camera, cx = {cx:.6g} and cy = {cy:.6g}, is far from the "
+        f"centre of the image, which is {height} x {width} pixels (height x width); check that the "
+        "intrinsics are for images of this size"
+    ]
+
+
     if intrinsics.shape != (3, 3):
         raise ValueError(
             f"the camera's intrinsics are {list(intrinsics.shape)}; pass {WANTED_CAMERA}"

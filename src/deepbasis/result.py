@@ -2,6 +2,7 @@
 """Completion: depth at every pixel with its error bar, and details of the fit."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, overload
@@ -70,7 +71,7 @@ class Completion:
     dropped: dict[str, int]
     """How many were not used, by reason."""
     warnings: tuple[str, ...] = ()
-    """Problems found with the points or the image."""
+    """Problems found with the points, the image or the camera."""
     error_distribution: latent.ScaleMixture = latent.LAPLACE
     """Distribution of the latent around its mean."""
     fitted: Fitted | None = None
@@ -93,6 +94,7 @@ class Completion:
         judged: Float[Tensor, "n"] | Judge | None = None,
         familiarity: float | None = None,
     ) -> "Completion":
+        doubts: Sequence[str] = (),
         """The completion of one image.
 
         Args:
@@ -102,6 +104,7 @@ class Completion:
             judged: probability that each point is wrong, or what computes it.
             familiarity: of the image.
 
+            doubts: warnings about the camera.
         Returns:
             The completion.
         """
@@ -114,6 +117,7 @@ class Completion:
             distribution = fitted.calibrated.distribution(here)
             warnings += _doubt_unit(fitted)
         return cls(
+        warnings += doubts
             here.mean.numpy(), here.var.numpy(), points.rows, points.dropped, tuple(warnings),
             distribution, fitted, judged, familiarity=familiarity,
         )  # fmt: skip
@@ -227,7 +231,7 @@ class Completion:
 
         Raises:
             ValueError: if the pixels are outside the image or the same, or the intrinsics are
-                missing.
+                missing or their principal point is not inside the image.
         """
         return self.joint.distance(a, b, intrinsics, level)
 
@@ -245,7 +249,8 @@ class Completion:
             The four quantities.
 
         Raises:
-            ValueError: if the mask is empty or of another size, or the intrinsics are missing.
+            ValueError: if the mask is empty or of another size, or the intrinsics are missing or
+                their principal point is not inside the image.
         """
         return self.joint.measure(mask, intrinsics, level)
 

@@ -98,6 +98,11 @@ class View(Protocol):
         ...
 
     def fit(
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Warnings about the camera."""
+        ...
+
         self,
         points: Points,
         *,
@@ -240,7 +245,7 @@ class Stream:
             shown = follow(fitted, last.mean, tracks)
         else:
             shown = fitted
-        out = Completion.of(shown.prediction, used, shown, None, scene.familiarity)
+        out = Completion.of(shown.prediction, used, shown, None, scene.familiarity, scene.doubts)
         if known is not None:
             kept = tuple(warning for warning in out.warnings if warning != NO_POINTS)
             out = replace(out, warnings=kept)
