@@ -434,29 +434,30 @@ def test_misuse_is_one_sentence():
         "model.complete(image[:3])": "not clear whether channels come first or last",
         "model.complete(image.astype(int))": "the image is int64 [32, 48, 3]; pass a path",
         "model.complete(image > 0)": "the image is bool [32, 48, 3]; pass a path",
-        "model.complete({'image': image})": "the image is a dict; pass a path",
+        "model.complete({'image': image})": "the image is of type dict; pass",
         "model.complete(np.ma.masked_array(image, image < 9))": "the image is a masked array; fill",
         "model.complete(image + nan)": "holds NaN or infinity",
-        "model.complete([image, image], [None])": "for 2 images pass a list of 2 sets of points",
+        "model.complete([image, image], [None])": "images has the length 2, that of points 1; pass",
+        "model.complete([image, image], np.ones((2, 32, 48)))": "points are of type ndarray; pass",
         "model.complete(image, {'depth': 1})": "expected real numbers",
         "model.complete(image, 'lidar.csv')": "the points: numbers are needed, not the path",
         "model.complete(image, np.ones((2, 3), complex))": "the points hold complex128 values",
         "model.complete(image, [[1, 2], [3]])": "cannot be read as an array of numbers",
         "model.complete(np.zeros((7, 3)), np.ones((7, 3)))": "this could be a map or rows",
-        "model.complete(image, [[1, 2, 3.0, nan]])": "the sigma of all 1 points is NaN or infinite",
+        "model.complete(image, [[1, 2, 3.0, nan]])": "no sigma is finite; if the",
         "model.complete(image, [[1, 2, 3.0]], max_depth=nan)": "`max_depth` is nan; pass a",
         "model.complete(image, [[1, 2, 3.0]], huber=float('inf'))": "`huber` is inf; pass a positi",
-        "model.complete(image, [[1, 2, 1e39]])": "all 1 points are without a measurement",
+        "model.complete(image, [[1, 2, 1e39]])": "the only point is without a measurement",
         "model.complete(image, np.ones((48, 32)))": "the points are [48, 32], the image [32, 48]",
         "model.complete(image, errors='local')": "`errors` is 'local'; choose one of 'independent'",
         "model.complete(image, [[1, 2, 3.0]], huber=-1.0)": "`huber` is -1.0; pass a positive",
         "model.complete(image, [[1, 2, -3.0]])": "negative, first at the point [1.0, 2.0, -3.0]",
         "model.complete(image, [[1, 2, 3.0, -0.1]])": "a depth or sigma is negative",
-        "model.complete(image, [[1, 40, 3.0]])": "all 1 points are outside the image: u (column)",
+        "model.complete(image, [[1, 40, 3.0]])": "the only point is outside the image: u (column)",
         "model.complete(image, [[1, 2, 7.2]], max_depth=5)":
-            "all 1 points are beyond the largest depth, 5 m: u (column) from 1 to 1, v (row) from "
+            "the only point is beyond the largest depth, 5 m: u (column) from 1 to 1, v (row) from "
             "2 to 2, depth from 7.2 to 7.2 m",
-        "model.complete(image, [[1, 2, nan]])": "all 1 points are without a measurement",
+        "model.complete(image, [[1, 2, nan]])": "the only point is without a measurement",
     }  # fmt: skip
     said = refusals(setup, cases)
     for case, message in cases.items():

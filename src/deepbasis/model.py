@@ -332,7 +332,13 @@ class Completer(nn.Module):
             each = [None] * len(image) if points is None else points
             if not isinstance(each, list) or len(each) != len(image):
                 raise ValueError(
-                    f"for {len(image)} images pass a list of {len(image)} sets of points"
+                    f"the images are a list, but the points are of type {type(points).__name__}; "
+                    "pass a list with one set of points for each image"
+                )
+            if len(each) != len(image):
+                raise ValueError(
+                    f"the list of images has the length {len(image)}, that of points {len(each)}; "
+                    "pass one set of points for each image"
                 )
             pairs = list(zip(image, each, strict=True))
         else:

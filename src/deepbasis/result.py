@@ -390,8 +390,9 @@ def _doubt_places(points: Points) -> list[str]:
     if outside <= MANY_OUTSIDE * (outside + len(points)):
         return []
     return [
-        f"{outside} of {outside + len(points)} points fall outside the image; check the order of u "
-        "(column) and v (row), the camera's intrinsics and the size of the image"
+        f"{outside} of {outside + len(points)} points fall{'s' * (outside == 1)} outside the "
+        "image; check the order of u (column) and v (row), the camera's intrinsics and the size of "
+        "the image"
     ]
 
 
