@@ -425,6 +425,7 @@ def test_misuse_is_one_sentence():
     setup = (
         "import numpy as np; from deepbasis.model import Completer\n"
         "from deepbasis.nets import Architecture\n"
+        "from deepbasis.self_check import Check, check\n"
         "model = Completer(Architecture()); image = np.zeros((32, 48, 3), np.uint8)\n"
     )
     cases = {
@@ -440,7 +441,23 @@ def test_misuse_is_one_sentence():
         "model.complete([image, image], [None])": "images has the length 2, that of points 1; pass",
         "model.complete([image, image], np.ones((2, 32, 48)))": "points are of type ndarray; pass",
         "model.complete(image, {'depth': 1})": "expected real numbers",
-        "model.complete(image, 'lidar.csv')": "the points: numbers are needed, not the path",
+        "model.complete(image, 'lidar.csv')": "the points: numbers are needed, not the path "
+            "'lidar.csv'; read the file with `deepbasis.data.clouds.read_points` or",
+        "model.complete(image, robust='no')": "`robust` is 'no'; pass True or False",
+        "list(model.stream([image], robust=1))": "`robust` is 1; pass True or False",
+        "list(model.stream(5))": "pass a list of images, or one image to `complete`",
+        "list(model.stream('a.mp4'))": "pass the frames of a.mp4 as `deepbasis.data.video.Video(",
+        "model.complete(image).with_conformal('x.json')": "the table is 'x.json'; pass a `Con",
+        "check(model.prepare(image), [[1, 2, 3.0]])": "the completion to check is [[1, 2, 3.0]]; ",
+        "check(model.prepare(image), model.complete(image[1:]))":
+            "the completion is 31 x 48 pixels (height x width), the scene 32 x 48; pass a",
+        "check(None, model.complete(image))": "the scene is None; pass what `model.prepare(image)`",
+        "Check.join([])": "the checks to join are []; pass those",
+        "model.prepare(image, 'camera.txt')": "`deepbasis.data.folder.read_intrinsics`",
+        "model.complete(image).distance((1, 2), 'b', [[40, 0, 24], [0, 40, 16], [0, 0, 1]])":
+            "u and v of a pixel: numbers are needed, not the path 'b'",
+        "list(model.stream([(image, None, 'pose.txt')], intrinsics=[[40, 0, 24], [0, 40, 16], "
+        "[0, 0, 1]]))": "pose of frame 0: numbers are needed, not the path 'pose.txt'; read the",
         "model.complete(image, np.ones((2, 3), complex))": "the points hold complex128 values",
         "model.complete(image, [[1, 2], [3]])": "cannot be read as an array of numbers",
         "model.complete(np.zeros((7, 3)), np.ones((7, 3)))": "this could be a map or rows",
@@ -462,6 +479,23 @@ def test_misuse_is_one_sentence():
     said = refusals(setup, cases)
     for case, message in cases.items():
         assert message in said[case], case
+        assert "\n" not in said[case]
+        for module, name in re.findall(r"`(deepbasis\.data\.\w+)\.(\w+)", said[case]):
+            assert hasattr(importlib.import_module(module), name)
+
+
+def test_a_principal_point_far_from_the_centre_is_doubted(image):
+    """As of images of twice the size."""
+    model, camera = make_model(), np.array([[80, 0, 47.5], [0, 80, 31.5], [0, 0, 1]])
+    double = camera * [[2], [2], [1]]
+    said = "cx = 95 and cy = 63, is far from the centre of the image, which is 64 x 96 pixels"
+    points = [[5, 6, 3.0]]
+    for wrong in (False, True):
+        used = double if wrong else camera
+        scene = model.prepare(image, used)
+        outs = [scene.complete(points, robust=robust) for robust in (False, True)]
+        for out in (*outs, *model.stream([(image, points)] * 2, intrinsics=used)):
+            assert sum(said in warning for warning in out.warnings) == wrong
 
 
 def test_models_are_found_by_name_by_file_and_by_folder(monkeypatch, tmp_path):
@@ -482,23 +516,6 @@ def test_a_list_of_images_gives_a_list(image, rows):
     assert model.complete([]) == []
 
 
-        assert "\n" not in said[case]
-        for module, name in re.findall(r"`(deepbasis\.data\.\w+)\.(\w+)", said[case]):
-            assert hasattr(importlib.import_module(module), name)
-
-
-def test_a_principal_point_far_from_the_centre_is_doubted(image):
-    """As of images of twice the size."""
-    model, camera = make_model(), np.array([[80, 0, 47.5], [0, 80, 31.5], [0, 0, 1]])
-    double = camera * [[2], [2], [1]]
-    said = "cx = 95 and cy = 63, is far from the centre of the image, which is 64 x 96 pixels"
-    points = [[5, 6, 3.0]]
-    for wrong in (False, True):
-        used = double if wrong else camera
-        scene = model.prepare(image, used)
-        outs = [scene.complete(points, robust=robust) for robust in (False, True)]
-        for out in (*outs, *model.stream([(image, points)] * 2, intrinsics=used)):
-            assert sum(said in warning for warning in out.warnings) == wrong
 def test_files_tensors_and_grey_are_images(image, rows, tmp_path):
     model = make_model()
     Image.fromarray(image).save(tmp_path / "a.png")

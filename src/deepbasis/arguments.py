@@ -61,8 +61,8 @@ def to_numbers(values: object, name: str, *readers: str) -> Float[np.ndarray, ".
     if isinstance(values, str | os.PathLike):
         names = " or ".join(f"`deepbasis.data.{reader}`" for reader in readers)
         raise ValueError(
-            f"{name}: numbers are needed, not the path {os.fspath(values)!r}; read the file with "
-            "`read_points`, `read_depth` or `read_intrinsics` of `deepbasis.data`"
+            f"{name}: numbers are needed, not the path {os.fspath(values)!r}"
+            + (f"; read the file with {names}" if names else "")
         )
     if isinstance(values, Tensor):
         values = values.detach().cpu().to(torch.float64).numpy()

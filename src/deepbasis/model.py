@@ -13,10 +13,11 @@ from numpy.typing import ArrayLike
 from PIL import Image
 from torch import Tensor, nn
 
-from deepbasis.arguments import to_array
+from deepbasis.arguments import to_array, to_bool
 from deepbasis.data.images import ImageLike, to_pixels
 from deepbasis.data.limits import in_memory, reading
 from deepbasis.data.tensors import load_tensors, save_tensors
+from deepbasis.data.video import VIDEOS
 from deepbasis.fit.memory import Memory
 from deepbasis.layer import Errors, Fitted, Observed, Prediction, Pyramid
 from deepbasis.layer.learned_prior import LearnedPrior
@@ -83,9 +84,9 @@ class Scene:
     """Factor on the depth without points, for a camera with another field of view."""
     memory: Memory | None = None
     """Makes completions faster if few points differ from those of the previous one."""
-
     doubts: tuple[str, ...] = ()
     """Warnings about the camera."""
+
     @overload
     def complete(
         self,
@@ -140,12 +141,12 @@ class Scene:
                 self.complete(one, errors=errors, robust=robust, huber=huber, max_depth=max_depth)
                 for one in given
             ]
-        limit = check_max_depth(max_depth)
+        limit, robust = check_max_depth(max_depth), to_bool(robust, "`robust`")
         used = to_points(given, self.pyramid.size).inside(self.pyramid.size, limit)
         with in_memory(f"the fit of {len(used)} points to this image"):
             observed, layer = self.observe(used, errors=errors), self.network.fit
-            if not robust:
             told = self.familiarity, self.doubts
+            if not robust:
                 fitted = layer.fit_details(observed, errors=errors, huber=huber)
                 prediction = fitted.predict_with(self.memory)
                 return Completion.of(prediction, used, fitted, layer.judge, *told)
@@ -330,7 +331,7 @@ class Completer(nn.Module):
         """
         if isinstance(image, list):
             each = [None] * len(image) if points is None else points
-            if not isinstance(each, list) or len(each) != len(image):
+            if not isinstance(each, list):
                 raise ValueError(
                     f"the images are a list, but the points are of type {type(points).__name__}; "
                     "pass a list with one set of points for each image"
@@ -379,7 +380,14 @@ class Completer(nn.Module):
         Raises:
             ValueError: if a frame cannot be understood, or differs in size from the first.
         """
-        if isinstance(frames, str | Path | Image.Image) or getattr(frames, "ndim", 4) < 4:
+        if isinstance(frames, str | Path) and Path(frames).suffix.lower() in VIDEOS:
+            raise ValueError(
+                f"`stream` takes images, not the path of a video; pass the frames of {frames} as "
+                "`deepbasis.data.video.Video(path).read(number)` gives them, or the path to "
+                "`deepbasis complete --sequence`"
+            )
+        one = isinstance(frames, str | Path | Image.Image) or getattr(frames, "ndim", 4) < 4
+        if one or not isinstance(frames, Iterable):
             raise ValueError(
                 "`stream` takes the frames of a sequence; pass a list of images, or one image to "
                 "`complete`"

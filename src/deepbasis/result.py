@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from deepbasis import latent
+from deepbasis.arguments import show
 from deepbasis.conformal import ConformalTable
 from deepbasis.fit import Posterior
 from deepbasis.joint import Joint, Pixel, Quantity, Size
@@ -93,8 +94,8 @@ class Completion:
         fitted: Fitted | None,
         judged: Float[Tensor, "n"] | Judge | None = None,
         familiarity: float | None = None,
-    ) -> "Completion":
         doubts: Sequence[str] = (),
+    ) -> "Completion":
         """The completion of one image.
 
         Args:
@@ -103,8 +104,8 @@ class Completion:
             fitted: the fit, if there is one.
             judged: probability that each point is wrong, or what computes it.
             familiarity: of the image.
-
             doubts: warnings about the camera.
+
         Returns:
             The completion.
         """
@@ -116,8 +117,8 @@ class Completion:
         if fitted is not None:
             distribution = fitted.calibrated.distribution(here)
             warnings += _doubt_unit(fitted)
-        return cls(
         warnings += doubts
+        return cls(
             here.mean.numpy(), here.var.numpy(), points.rows, points.dropped, tuple(warnings),
             distribution, fitted, judged, familiarity=familiarity,
         )  # fmt: skip
@@ -189,7 +190,15 @@ class Completion:
 
         Returns:
             A new completion.
+
+        Raises:
+            ValueError: if it is not a table.
         """
+        if not isinstance(table, ConformalTable):
+            raise ValueError(
+                f"the table is {show(table)}; pass a `ConformalTable`, as `ConformalTable.load` "
+                "reads it from a file, and `table()` of a check makes it"
+            )
         return replace(self, conformal=table)
 
     def sample(self, n: int, seed: int = 0) -> Float[np.ndarray, "n h w"]:

@@ -36,6 +36,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from deepbasis import fit, latent
+from deepbasis.arguments import to_bool
 from deepbasis.fit import sampling
 from deepbasis.fit.correlated import bound, combine
 from deepbasis.layer import BasisFit, Errors, Fitted, Observed, Pyramid
@@ -97,12 +98,12 @@ class View(Protocol):
         """See `Completion.familiarity`."""
         ...
 
-    def fit(
     @property
     def doubts(self) -> tuple[str, ...]:
         """Warnings about the camera."""
         ...
 
+    def fit(
         self,
         points: Points,
         *,
@@ -193,6 +194,7 @@ class Stream:
 
     def __post_init__(self) -> None:
         self.limit = check_max_depth(self.max_depth)
+        self.robust = to_bool(self.robust, "`robust`")
         self.camera = None
         if self.intrinsics is not None:
             self.camera = to_camera(self.intrinsics)
