@@ -172,6 +172,7 @@ def test_distances_have_the_distribution_of_the_dense_process(errors, n):
     want = np.linalg.norm(ends[0] - ends[1], axis=1)
     assert_quantity(want, out.distance(a, b, CAMERA), joint.DRAWS)
     assert_quantity(want, out.distance(b, a, CAMERA, level=0.5), joint.DRAWS, 0.5)
+    assert out.distance(a, b, CAMERA) == out.distance(b, a, CAMERA)
 
 
 @pytest.mark.parametrize("exact", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -323,7 +324,8 @@ def image_and_rows():
     image = room.image[:, 40:168, 60:220].permute(1, 2, 0).numpy()
     rng = np.random.default_rng(0)
     v, u = rng.integers(0, 128, 60), rng.integers(0, 160, 60)
-    return image, np.stack([u, v, room.depth[0, 40:168, 60:220].numpy()[v, u]], 1), room.intrinsics
+    camera = room.intrinsics - torch.tensor([[0, 0, 60], [0, 0, 40], [0, 0, 0]])
+    return image, np.stack([u, v, room.depth[0, 40:168, 60:220].numpy()[v, u]], 1), camera
 
 
 @pytest.fixture(scope="module")
@@ -421,6 +423,10 @@ REFUSED = {
     "distance((1, 1), (2, 2), camera[:2])": "the camera's intrinsics are [2, 3]; pass [[fx",
     "distance((1, 1), (2, 2), -camera)": "the camera's intrinsics are [[-12.0",
     "distance((1, 1), (2, 2), camera, level=90)": "the level of an interval is 90; pass a prob",
+    "distance((1, 1), (2, 2), np.eye(3))": "principal point of the camera, cx = 0 and cy = 0, is",
+    "size(mask, camera * [[2], [2], [1]])": "cx = 9 and cy = 7, is far from the centre of the",
+    "size(np.where(mask, 0.5, 0), camera)": "other than 0 and 1; compare it with a threshold first",
+    "probability_closer(1.0, mask * 2.0)": "the mask holds numbers other than 0 and 1; compare",
     "size(mask, None)": "sizes in metres need the camera's intrinsics",
     "size(~mask, camera)": "the mask is empty; set at least one pixel",
     "size(mask[1:], camera)": "the mask is [7, 10], the image [8, 10] (height, width)",
@@ -434,7 +440,7 @@ REFUSED = {
 @pytest.mark.parametrize("call", REFUSED)
 def test_bad_input_is_refused_in_one_sentence(call):
     out = make_completion("correlated", 3)
-    names = {"out": out, "camera": CAMERA, "mask": np.ones(SIZE, dtype=bool)}
+    names = {"out": out, "camera": CAMERA, "mask": np.ones(SIZE, dtype=bool), "np": np}
     with pytest.raises(ValueError, match=re.escape(REFUSED[call])) as refusal:
         eval(f"out.{call}", names)
     assert "\n" not in str(refusal.value)

@@ -245,10 +245,10 @@ ASIDE = torch.tensor([[50.0, 0.0, 2.0], [0.0, 0.0, -1.0]], dtype=torch.float64)
         (
             BEHIND,
             CAMERA,
-            "none of 2 points falls into the image of 240 rows and 320 columns, 2 are",
+            r"no point falls into the image of 240 rows and 320 columns \(behind the camera: 2 of",
         ),
-        (ASIDE, CAMERA, "none of 2 points .* 1 are behind the camera; check that the extrinsics"),
-        (ASIDE[:0], CAMERA, "none of 0 points"),
+        (ASIDE, CAMERA, r"no point .* \(behind the camera: 1 of 2\); check that the extrinsics"),
+        (ASIDE[:0], CAMERA, "behind the camera: 0 of 0"),
         (ASIDE, UNKNOWN, r"intrinsics are \[\[nan.*pass \[\[fx, 0, cx\]"),
     ],
 )
@@ -368,9 +368,15 @@ def test_misuse_is_one_sentence():
         "to_points(np.ones((4, 5)), (32, 48))": "or rows of `u v metres` or `u v metres sigma`",
         "Points.from_rows(np.array([[1, 2, -3.0]]))": "first at the point [1.0, 2.0, -3.0]",
         "Points.from_rows(np.array([[1, 2, 3, -0.1]]))": "a depth or sigma is negative",
-        "Points.from_rows(np.array([[1, 2, nan]]))": "all 1 points are without a measurement",
+        "Points.from_rows(np.array([[1, 2, nan]]))":
+            "the only point is without a measurement: depth is 0, NaN or infinite",
+        "Points.from_rows(np.array([[nan, 2, 1], [1, 2, 0]]))":
+            "all 2 points are without a measurement: u (column) is NaN or infinite or depth is 0, ",
+        "Points.from_rows(np.array([[1, nan, 1]]))": "measurement: v (row) is NaN or infinite",
+        "Points.from_rows(np.array([[1, 2, 0, 1], [1, 2, 3, nan]]))":
+            "measurement: sigma is NaN or infinite or depth is 0, NaN or infinite",
         "Points.from_rows(np.array([[1, 40, 3.0]])).inside((32, 48))":
-            "all 1 points are outside the image: u (column) from 1 to 1, v (row) from 40 to 40",
+            "the only point is outside the image: u (column) from 1 to 1, v (row) from 40 to 40",
         "Points.from_maps(ones(4, 6))": "sparse depth is torch.float32 [4, 6]; expected floating",
         "Points.from_maps(-ones(2, 1, 4, 6))": "first in image 0 at row 0, column 0: -1 m",
     }  # fmt: skip

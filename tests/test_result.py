@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`complete` on arrays: one answer whatever the form of the points, and all that it reports."""
 
+import importlib
 import math
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -434,6 +436,7 @@ def test_misuse_is_one_sentence():
     setup = (
         "import numpy as np; from deepbasis.model import Completer\n"
         "from deepbasis.nets import Architecture\n"
+        "from deepbasis.self_check import Check, check\n"
         "model = Completer(Architecture()); image = np.zeros((32, 48, 3), np.uint8)\n"
     )
     cases = {
@@ -443,33 +446,67 @@ def test_misuse_is_one_sentence():
         "model.complete(image[:3])": "not clear whether channels come first or last",
         "model.complete(image.astype(int))": "the image is int64 [32, 48, 3]; pass a path",
         "model.complete(image > 0)": "the image is bool [32, 48, 3]; pass a path",
-        "model.complete({'image': image})": "the image is a dict; pass a path",
+        "model.complete({'image': image})": "the image is of type dict; pass",
         "model.complete(np.ma.masked_array(image, image < 9))": "the image is a masked array; fill",
         "model.complete(image + nan)": "holds NaN or infinity",
-        "model.complete([image, image], [None])": "for 2 images pass a list of 2 sets of points",
+        "model.complete([image, image], [None])": "images has the length 2, that of points 1; pass",
+        "model.complete([image, image], np.ones((2, 32, 48)))": "points are of type ndarray; pass",
         "model.complete(image, {'depth': 1})": "expected real numbers",
-        "model.complete(image, 'lidar.csv')": "the points: numbers are needed, not the path",
+        "model.complete(image, 'lidar.csv')": "the points: numbers are needed, not the path "
+            "'lidar.csv'; read the file with `deepbasis.data.clouds.read_points` or",
+        "model.complete(image, robust='no')": "`robust` is 'no'; pass True or False",
+        "list(model.stream([image], robust=1))": "`robust` is 1; pass True or False",
+        "list(model.stream(5))": "pass a list of images, or one image to `complete`",
+        "list(model.stream('a.mp4'))": "pass the frames of a.mp4 as `deepbasis.data.video.Video(",
+        "model.complete(image).with_conformal('x.json')": "the table is 'x.json'; pass a `Con",
+        "check(model.prepare(image), [[1, 2, 3.0]])": "the completion to check is [[1, 2, 3.0]]; ",
+        "check(model.prepare(image), model.complete(image[1:]))":
+            "the completion is 31 x 48 pixels (height x width), the scene 32 x 48; pass a",
+        "check(None, model.complete(image))": "the scene is None; pass what `model.prepare(image)`",
+        "Check.join([])": "the checks to join are []; pass those",
+        "model.prepare(image, 'camera.txt')": "`deepbasis.data.folder.read_intrinsics`",
+        "model.complete(image).distance((1, 2), 'b', [[40, 0, 24], [0, 40, 16], [0, 0, 1]])":
+            "u and v of a pixel: numbers are needed, not the path 'b'",
+        "list(model.stream([(image, None, 'pose.txt')], intrinsics=[[40, 0, 24], [0, 40, 16], "
+        "[0, 0, 1]]))": "pose of frame 0: numbers are needed, not the path 'pose.txt'; read the",
         "model.complete(image, np.ones((2, 3), complex))": "the points hold complex128 values",
         "model.complete(image, [[1, 2], [3]])": "cannot be read as an array of numbers",
         "model.complete(np.zeros((7, 3)), np.ones((7, 3)))": "this could be a map or rows",
-        "model.complete(image, [[1, 2, 3.0, nan]])": "the sigma of all 1 points is NaN or infinite",
+        "model.complete(image, [[1, 2, 3.0, nan]])": "no sigma is finite; if the",
         "model.complete(image, [[1, 2, 3.0]], max_depth=nan)": "`max_depth` is nan; pass a",
         "model.complete(image, [[1, 2, 3.0]], huber=float('inf'))": "`huber` is inf; pass a positi",
-        "model.complete(image, [[1, 2, 1e39]])": "all 1 points are without a measurement",
+        "model.complete(image, [[1, 2, 1e39]])": "the only point is without a measurement",
         "model.complete(image, np.ones((48, 32)))": "the points are [48, 32], the image [32, 48]",
         "model.complete(image, errors='local')": "`errors` is 'local'; choose one of 'independent'",
         "model.complete(image, [[1, 2, 3.0]], huber=-1.0)": "`huber` is -1.0; pass a positive",
         "model.complete(image, [[1, 2, -3.0]])": "negative, first at the point [1.0, 2.0, -3.0]",
         "model.complete(image, [[1, 2, 3.0, -0.1]])": "a depth or sigma is negative",
-        "model.complete(image, [[1, 40, 3.0]])": "all 1 points are outside the image: u (column)",
+        "model.complete(image, [[1, 40, 3.0]])": "the only point is outside the image: u (column)",
         "model.complete(image, [[1, 2, 7.2]], max_depth=5)":
-            "all 1 points are beyond the largest depth, 5 m: u (column) from 1 to 1, v (row) from "
+            "the only point is beyond the largest depth, 5 m: u (column) from 1 to 1, v (row) from "
             "2 to 2, depth from 7.2 to 7.2 m",
-        "model.complete(image, [[1, 2, nan]])": "all 1 points are without a measurement",
+        "model.complete(image, [[1, 2, nan]])": "the only point is without a measurement",
     }  # fmt: skip
     said = refusals(setup, cases)
     for case, message in cases.items():
         assert message in said[case], case
+        assert "\n" not in said[case]
+        for module, name in re.findall(r"`(deepbasis\.data\.\w+)\.(\w+)", said[case]):
+            assert hasattr(importlib.import_module(module), name)
+
+
+def test_a_principal_point_far_from_the_centre_is_doubted(image):
+    """As of images of twice the size."""
+    model, camera = make_model(), np.array([[80, 0, 47.5], [0, 80, 31.5], [0, 0, 1]])
+    double = camera * [[2], [2], [1]]
+    said = "cx = 95 and cy = 63, is far from the centre of the image, which is 64 x 96 pixels"
+    points = [[5, 6, 3.0]]
+    for wrong in (False, True):
+        used = double if wrong else camera
+        scene = model.prepare(image, used)
+        outs = [scene.complete(points, robust=robust) for robust in (False, True)]
+        for out in (*outs, *model.stream([(image, points)] * 2, intrinsics=used)):
+            assert sum(said in warning for warning in out.warnings) == wrong
 
 
 def test_models_are_found_by_name_by_file_and_by_folder(monkeypatch, tmp_path):

@@ -206,8 +206,16 @@ def test_a_cut_resets_the_filter():
     model = bundled("open")
     frames = [*room(0)[:2], *room(1)[:2]]
     state = Stream(model.network.fit)
-    outs = [state.add(model.prepare(f.image), draw_points(f, 9, i)) for i, f in enumerate(frames)]
+    outs = []
+    for number, frame in enumerate(frames):
+        scene = model.prepare(frame.image)
+        with pytest.raises(ValueError, match="the only point is outside"):  # changes nothing
+            state.add(scene, [[-9, 1, 2.0]])
+        outs.append(state.add(scene, draw_points(frame, 9, number)))
     assert state.resets == [2]
+    pairs = [(frame.image, draw_points(frame, 9, i)) for i, frame in enumerate(frames)]
+    for have, want in zip(outs, model.stream(pairs), strict=True):
+        np.testing.assert_array_equal(have.latent_mean, want.latent_mean)
     (alone,) = model.stream([(frames[2].image, draw_points(frames[2], 9, 2))])
     np.testing.assert_array_equal(outs[2].latent_mean, alone.latent_mean)
     np.testing.assert_array_equal(outs[2].latent_var, alone.latent_var)
@@ -360,6 +368,10 @@ def test_bad_frames_are_refused_in_one_sentence():
     turned = np.eye(4)
     turned[3, :3] = 1.0
     assert "is it transposed?" in say([(frame.image, None, turned)], intrinsics=k)
+    far = np.eye(4)
+    far[0, 3] = np.inf
+    said = say([(frame.image, None, far)], intrinsics=k)
+    assert "its fourth column, the translation in metres, is [inf, 0.0, 0.0]" in said
     assert "the camera's intrinsics" in say([frame.image], intrinsics=2 * k)
     assert "NaN" not in say([(frame.image, None, pose * np.nan)], intrinsics=k)
     assert "the camera's intrinsics" in say([frame.image], intrinsics=-k)

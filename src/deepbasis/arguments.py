@@ -37,12 +37,20 @@ def to_count(value: object, name: str, wanted: str) -> int:
     return int(value) if isinstance(value, int) else int(number)
 
 
-def to_numbers(values: object, name: str) -> Float[np.ndarray, "..."]:
+def to_bool(value: object, name: str) -> bool:
+    """True or False, of Python or numpy."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    raise ValueError(f"{name} is {show(value)}; pass True or False")
+
+
+def to_numbers(values: object, name: str, *readers: str) -> Float[np.ndarray, "..."]:
     """Real numbers in float64; masked elements become NaN.
 
     Args:
         values: an array, a tensor or nested lists.
         name: what they are, for the error message.
+        readers: functions of `deepbasis.data` that read such numbers from a file.
 
     Returns:
         The array.
@@ -51,9 +59,10 @@ def to_numbers(values: object, name: str) -> Float[np.ndarray, "..."]:
         ValueError: if they are a path, or not real numbers.
     """
     if isinstance(values, str | os.PathLike):
+        names = " or ".join(f"`deepbasis.data.{reader}`" for reader in readers)
         raise ValueError(
-            f"{name}: numbers are needed, not the path {os.fspath(values)!r}; read the file with "
-            "`read_points`, `read_depth` or `read_intrinsics` of `deepbasis.data`"
+            f"{name}: numbers are needed, not the path {os.fspath(values)!r}"
+            + (f"; read the file with {names}" if names else "")
         )
     if isinstance(values, Tensor):
         values = values.detach().cpu().to(torch.float64).numpy()

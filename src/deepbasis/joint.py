@@ -27,7 +27,7 @@ from deepbasis.fit import sampling
 from deepbasis.fit.correlated import combine
 from deepbasis.layer import Fitted
 from deepbasis.layer.errors import CorrelatedFit
-from deepbasis.points import to_camera
+from deepbasis.points import Camera, doubt_camera, to_camera
 from deepbasis.shapes import Bool, Float, Int
 
 Pixel = Sequence[float] | npt.NDArray[Any]
@@ -156,8 +156,9 @@ class Joint:
 
     def distance(self, a: Pixel, b: Pixel, intrinsics: ArrayLike | None, level: float) -> Quantity:
         """Distance in space between two pixels, each u and v."""
-        camera = to_camera(intrinsics)
-        ends = [self._pixel(end) for end in (a, b)]
+        camera = self._camera(intrinsics)
+        # In one order, so that both ways give the same draws.
+        ends = sorted((self._pixel(end) for end in (a, b)), key=lambda end: end[::-1])
         if ends[0] == ends[1]:
             raise ValueError(f"both ends are the pixel u, v = {ends[0][::-1]}; pass two pixels")
         row, column = torch.tensor(ends).unbind(1)
@@ -170,7 +171,7 @@ class Joint:
 
     def measure(self, mask: ArrayLike, intrinsics: ArrayLike | None, level: float) -> Size:
         """Mean depth, area and extent of a region."""
-        camera, region = to_camera(intrinsics), self._mask(mask)
+        camera, region = self._camera(intrinsics), self._mask(mask)
         depth, inside = self._region(region)
         fx, fy = float(camera[0, 0]), float(camera[1, 1])
         across, down = int(region.any(0).sum()), int(region.any(1).sum())
@@ -374,10 +375,24 @@ class Joint:
             )
         return int(v), int(u)
 
+    def _camera(self, intrinsics: ArrayLike | None) -> Camera:
+        """The camera; refused if its principal point is at the border or outside."""
+        camera = to_camera(intrinsics)
+        (cx, cy), (height, width) = camera[:2, 2].tolist(), self.size
+        doubts = doubt_camera(camera, self.size)  # none if the image has few pixels
+        if doubts and not (0 < cx < width - 1 and 0 < cy < height - 1):
+            raise ValueError(doubts[0])
+        return camera
+
     def _mask(self, mask: ArrayLike) -> Bool[Tensor, "h w"]:
         values = to_array(mask, "the mask")
         if values.dtype.kind not in "biuf" or np.ma.isMaskedArray(mask) or np.isnan(values).any():
             raise ValueError(f"the mask holds {values.dtype} values or gaps; pass booleans")
+        if values.dtype.kind == "f" and not np.isin(values, (0, 1)).all():
+            raise ValueError(
+                "the mask holds numbers other than 0 and 1; compare it with a threshold first, "
+                "such as `mask > 0.5`"
+            )
         region = torch.from_numpy(values.astype(bool))
         if tuple(region.shape) != self.size:
             raise ValueError(

@@ -13,17 +13,18 @@ from numpy.typing import ArrayLike
 from PIL import Image
 from torch import Tensor, nn
 
-from deepbasis.arguments import to_array
+from deepbasis.arguments import to_array, to_bool
 from deepbasis.data.images import ImageLike, to_pixels
 from deepbasis.data.limits import in_memory, reading
 from deepbasis.data.tensors import load_tensors, save_tensors
+from deepbasis.data.video import VIDEOS
 from deepbasis.fit.memory import Memory
 from deepbasis.layer import Errors, Fitted, Observed, Prediction, Pyramid
 from deepbasis.layer.learned_prior import LearnedPrior
 from deepbasis.nets import Architecture, Features, Network
 from deepbasis.nets.folding import FoldedNetwork
 from deepbasis.nets.foreign import HUB, OWN, ForeignBases, HubNetwork, Kind, is_hub
-from deepbasis.points import Points, check_max_depth, to_camera, to_points
+from deepbasis.points import Points, check_max_depth, doubt_camera, to_camera, to_points
 from deepbasis.pretrained import find_pretrained
 from deepbasis.result import Completion
 from deepbasis.shapes import Float, UInt8
@@ -83,6 +84,8 @@ class Scene:
     """Factor on the depth without points, for a camera with another field of view."""
     memory: Memory | None = None
     """Makes completions faster if few points differ from those of the previous one."""
+    doubts: tuple[str, ...] = ()
+    """Warnings about the camera."""
 
     @overload
     def complete(
@@ -138,18 +141,19 @@ class Scene:
                 self.complete(one, errors=errors, robust=robust, huber=huber, max_depth=max_depth)
                 for one in given
             ]
-        limit = check_max_depth(max_depth)
+        limit, robust = check_max_depth(max_depth), to_bool(robust, "`robust`")
         used = to_points(given, self.pyramid.size).inside(self.pyramid.size, limit)
         with in_memory(f"the fit of {len(used)} points to this image"):
             observed, layer = self.observe(used, errors=errors), self.network.fit
+            told = self.familiarity, self.doubts
             if not robust:
                 fitted = layer.fit_details(observed, errors=errors, huber=huber)
                 prediction = fitted.predict_with(self.memory)
-                return Completion.of(prediction, used, fitted, layer.judge, self.familiarity)
+                return Completion.of(prediction, used, fitted, layer.judge, *told)
             wrong = layer.judge(observed)
             fitted = layer.fit_without_wrong(observed, wrong, errors=errors, huber=huber)
             prediction = fitted.predict_with(self.memory)
-            return Completion.of(prediction, used, fitted, wrong, self.familiarity)
+            return Completion.of(prediction, used, fitted, wrong, *told)
 
     @property
     def familiarity(self) -> float | None:
@@ -249,7 +253,7 @@ class Completer(nn.Module):
             image: as in `complete`.
             intrinsics: of the camera, 3 x 3 in pixels of the image. With them, depth without points
                 is that of a camera with this field of view, if the model knows that of its training
-                frames.
+                frames. There is a warning if their principal point is far from the centre.
 
         Returns:
             The image with its bases.
@@ -263,11 +267,12 @@ class Completer(nn.Module):
             pixels = pixels.to(self.network.fit.prior.mean.device)
             features = self.folded.of(self.network.bases)(pixels).contiguous()
             pyramid = Pyramid(features.bases, (height, width))
-        factor = 1.0
+        factor, doubts = 1.0, list[str]()
         if intrinsics is not None:
             camera = to_camera(intrinsics)
             factor = self.network.familiarity.depth_factor(float(camera[0, 0]) / width)
-        return Scene(self.network, pixels, features, pyramid, factor, Memory())
+            doubts = doubt_camera(camera, (height, width))
+        return Scene(self.network, pixels, features, pyramid, factor, Memory(), tuple(doubts))
 
     @overload
     def complete(
@@ -326,9 +331,15 @@ class Completer(nn.Module):
         """
         if isinstance(image, list):
             each = [None] * len(image) if points is None else points
-            if not isinstance(each, list) or len(each) != len(image):
+            if not isinstance(each, list):
                 raise ValueError(
-                    f"for {len(image)} images pass a list of {len(image)} sets of points"
+                    f"the images are a list, but the points are of type {type(points).__name__}; "
+                    "pass a list with one set of points for each image"
+                )
+            if len(each) != len(image):
+                raise ValueError(
+                    f"the list of images has the length {len(image)}, that of points {len(each)}; "
+                    "pass one set of points for each image"
                 )
             pairs = list(zip(image, each, strict=True))
         else:
@@ -369,7 +380,14 @@ class Completer(nn.Module):
         Raises:
             ValueError: if a frame cannot be understood, or differs in size from the first.
         """
-        if isinstance(frames, str | Path | Image.Image) or getattr(frames, "ndim", 4) < 4:
+        if isinstance(frames, str | Path) and Path(frames).suffix.lower() in VIDEOS:
+            raise ValueError(
+                f"`stream` takes images, not the path of a video; pass the frames of {frames} as "
+                "`deepbasis.data.video.Video(path).read(number)` gives them, or the path to "
+                "`deepbasis complete --sequence`"
+            )
+        one = isinstance(frames, str | Path | Image.Image) or getattr(frames, "ndim", 4) < 4
+        if one or not isinstance(frames, Iterable):
             raise ValueError(
                 "`stream` takes the frames of a sequence; pass a list of images, or one image to "
                 "`complete`"

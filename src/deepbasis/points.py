@@ -31,6 +31,8 @@ FAR_M = 100.0
 ROUNDING = 1e-6
 # In pixels: products of larger numbers overflow, and of the inverses of smaller ones.
 LARGEST_CAMERA = 1e9
+# Share of a side of the image: principal points further from its centre are unusual.
+OFF_CENTRE = 0.3
 WANTED_CAMERA = "[[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels"
 
 
@@ -80,8 +82,8 @@ class Points:
             )
         if rows.shape[1] == 4 and len(rows) and not np.isfinite(rows[:, 3]).any():
             raise ValueError(
-                f"the sigma of all {len(rows)} points is NaN or infinite; if it is not known, pass "
-                "rows of `u v metres`"
+                "no sigma is finite; if the standard deviations are not known, pass rows of "
+                "`u v metres`"
             )
         depth = torch.from_numpy(np.ascontiguousarray(rows[:, 2]))
         good = np.isfinite(rows).all(1) & latent.is_valid(depth).numpy()
@@ -101,7 +103,7 @@ class Points:
         Returns:
             A point for each measured pixel.
         """
-        values = to_numbers(depth, "the depth map")
+        values = to_numbers(depth, "the depth map", "formats.read_depth")
         row, column = np.nonzero(np.isfinite(values) & (values != 0))
         return cls.from_rows(np.stack([column, row, values[row, column]], 1))
 
@@ -178,10 +180,9 @@ class Points:
         seen = rows[_inside(rows, size)]
         if not len(seen):
             raise ValueError(
-                f"none of {len(xyz)} points falls into the image of {size[0]} rows and {size[1]} "
-                f"columns, {behind} are behind the camera; check that the extrinsics lead from "
-                "sensor to camera (z forward), not back, and that the intrinsics are of this image "
-                "size"
+                f"no point falls into the image of {size[0]} rows and {size[1]} columns (behind "
+                f"the camera: {behind} of {len(xyz)}); check that the extrinsics lead from sensor "
+                "to camera (z forward), not back, and that the intrinsics are of this image size"
             )
         points = cls.from_rows(seen).inside(size)
         counts = {
@@ -351,7 +352,8 @@ def to_points(points: ArrayLike | Points | None, size: tuple[int, int]) -> Point
     """
     if isinstance(points, Points):
         return points
-    values = np.zeros((0, 3)) if points is None else to_numbers(points, "the points")
+    readers = "clouds.read_points", "formats.read_depth"
+    values = to_numbers([] if points is None else points, "the points", *readers)
     if not values.size:
         values = np.zeros((0, 3))
     rows = values.ndim == 2 and values.shape[1] in (3, 4)
@@ -505,7 +507,8 @@ def to_camera(intrinsics: ArrayLike | None) -> Camera:
     """
     if intrinsics is None:
         raise ValueError(f"sizes in metres need the camera's intrinsics; pass {WANTED_CAMERA}")
-    camera = torch.from_numpy(to_numbers(intrinsics, "the camera's intrinsics"))
+    values = to_numbers(intrinsics, "the camera's intrinsics", "folder.read_intrinsics")
+    camera = torch.from_numpy(values)
     _check_camera_shape(camera)
     check_camera(camera)
     return camera
@@ -528,6 +531,26 @@ def check_camera(intrinsics: Camera) -> None:
         raise ValueError(f"the camera's intrinsics are {intrinsics.tolist()}; pass {WANTED_CAMERA}")
 
 
+def doubt_camera(intrinsics: Camera, size: tuple[int, int]) -> list[str]:
+    """A warning if the camera seems to be that of images of another size.
+
+    Args:
+        intrinsics: of the camera, 3 x 3 in pixels.
+        size: height and width of the image.
+
+    Returns:
+        A warning if the principal point is far from the centre of the image, else nothing.
+    """
+    (cx, cy), (height, width) = intrinsics[:2, 2].tolist(), size
+    if max(abs(cx / width - 0.5), abs(cy / height - 0.5)) <= OFF_CENTRE:
+        return []
+    return [
+        f"the principal point of the camera, cx = {cx:.6g} and cy = {cy:.6g}, is far from the "
+        f"centre of the image, which is {height} x {width} pixels (height x width); check that the "
+        "intrinsics are for images of this size"
+    ]
+
+
 def _check_camera_shape(intrinsics: Tensor) -> None:
     if intrinsics.shape != (3, 3):
         raise ValueError(
@@ -548,18 +571,21 @@ def check_pose(pose: ArrayLike, name: str) -> Float[Tensor, "4 4"]:
     Raises:
         ValueError: if it is not 4 x 4, or its rotation is not one.
     """
-    values = torch.from_numpy(to_numbers(pose, name))
+    readers = "folder.read_extrinsics", "trajectories.read_trajectory"
+    values = torch.from_numpy(to_numbers(pose, name, *readers))
     if values.shape != (4, 4):
         raise ValueError(f"{name} is {list(values.shape)}; expected a 4 x 4 matrix")
-    rotation = values[:3, :3]
-    if (
-        not values.isfinite().all()
-        or not torch.allclose(rotation @ rotation.mT, torch.eye(3).double(), atol=1e-3)
-        or rotation.det() < 0
-    ):
+    rotation, place = values[:3, :3], values[:3, 3]
+    square = rotation @ rotation.mT
+    if not torch.allclose(square, torch.eye(3).double(), atol=1e-3) or rotation.det() < 0:
         raise ValueError(
             f"{name} is not a valid pose: its first three columns are not a rotation, "
             f"{rotation.tolist()}"
+        )
+    if not place.isfinite().all():
+        raise ValueError(
+            f"{name} is not a valid pose: its fourth column, the translation in metres, is "
+            f"{place.tolist()}"
         )
     if not torch.allclose(values[3], torch.eye(4).double()[3]):
         raise ValueError(
@@ -620,14 +646,27 @@ def _refuse_if_none_left(
 ) -> None:
     if good.any() or not len(rows):
         return
+    which = "the only point is" if len(rows) == 1 else f"all {len(rows)} points are"
     if size is None:
-        raise ValueError(f"all {len(rows)} points are {reason}: each depth is 0, NaN or infinite")
+        raise ValueError(f"{which} {reason}: {_tell_missing(rows)}")
     low, high = rows.min(0), rows.max(0)
     raise ValueError(
-        f"all {len(rows)} points are {reason}: u (column) from {low[0]:.4g} to {high[0]:.4g}, "
+        f"{which} {reason}: u (column) from {low[0]:.4g} to {high[0]:.4g}, "
         f"v (row) from {low[1]:.4g} to {high[1]:.4g}, depth from {low[2]:.4g} to {high[2]:.4g} m; "
         f"the image is {size[0]} x {size[1]} pixels (height x width)"
     )
+
+
+def _tell_missing(rows: Rows) -> str:
+    """What of the points is not a number, and which depths mean no measurement."""
+    names = ("u (column)", "v (row)", "depth", "sigma")
+    lost = [
+        f"{name} is NaN or infinite"
+        for name, column in zip(names, rows.T, strict=False)
+        if name != "depth" and not np.isfinite(column).all()
+    ]
+    valid = latent.is_valid(torch.from_numpy(np.ascontiguousarray(rows[:, 2])))
+    return " or ".join([*lost, *([] if valid.all() else ["depth is 0, NaN or infinite"])])
 
 
 def _check_maps(sparse: Tensor, weight: Tensor | None) -> None:

@@ -2,6 +2,7 @@
 """Completion: depth at every pixel with its error bar, and details of the fit."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, overload
@@ -12,6 +13,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from deepbasis import latent
+from deepbasis.arguments import show
 from deepbasis.conformal import ConformalTable
 from deepbasis.fit import Posterior
 from deepbasis.joint import Joint, Pixel, Quantity, Size
@@ -70,7 +72,7 @@ class Completion:
     dropped: dict[str, int]
     """How many were not used, by reason."""
     warnings: tuple[str, ...] = ()
-    """Problems found with the points or the image."""
+    """Problems found with the points, the image or the camera."""
     error_distribution: latent.ScaleMixture = latent.LAPLACE
     """Distribution of the latent around its mean."""
     fitted: Fitted | None = None
@@ -92,6 +94,7 @@ class Completion:
         fitted: Fitted | None,
         judged: Float[Tensor, "n"] | Judge | None = None,
         familiarity: float | None = None,
+        doubts: Sequence[str] = (),
     ) -> "Completion":
         """The completion of one image.
 
@@ -101,6 +104,7 @@ class Completion:
             fitted: the fit, if there is one.
             judged: probability that each point is wrong, or what computes it.
             familiarity: of the image.
+            doubts: warnings about the camera.
 
         Returns:
             The completion.
@@ -113,6 +117,7 @@ class Completion:
         if fitted is not None:
             distribution = fitted.calibrated.distribution(here)
             warnings += _doubt_unit(fitted)
+        warnings += doubts
         return cls(
             here.mean.numpy(), here.var.numpy(), points.rows, points.dropped, tuple(warnings),
             distribution, fitted, judged, familiarity=familiarity,
@@ -185,7 +190,15 @@ class Completion:
 
         Returns:
             A new completion.
+
+        Raises:
+            ValueError: if it is not a table.
         """
+        if not isinstance(table, ConformalTable):
+            raise ValueError(
+                f"the table is {show(table)}; pass a `ConformalTable`, as `ConformalTable.load` "
+                "reads it from a file, and `table()` of a check makes it"
+            )
         return replace(self, conformal=table)
 
     def sample(self, n: int, seed: int = 0) -> Float[np.ndarray, "n h w"]:
@@ -227,7 +240,7 @@ class Completion:
 
         Raises:
             ValueError: if the pixels are outside the image or the same, or the intrinsics are
-                missing.
+                missing or their principal point is not inside the image.
         """
         return self.joint.distance(a, b, intrinsics, level)
 
@@ -245,7 +258,8 @@ class Completion:
             The four quantities.
 
         Raises:
-            ValueError: if the mask is empty or of another size, or the intrinsics are missing.
+            ValueError: if the mask is empty or of another size, or the intrinsics are missing or
+                their principal point is not inside the image.
         """
         return self.joint.measure(mask, intrinsics, level)
 
@@ -385,8 +399,9 @@ def _doubt_places(points: Points) -> list[str]:
     if outside <= MANY_OUTSIDE * (outside + len(points)):
         return []
     return [
-        f"{outside} of {outside + len(points)} points fall outside the image; check the order of u "
-        "(column) and v (row), the camera's intrinsics and the size of the image"
+        f"{outside} of {outside + len(points)} points fall{'s' * (outside == 1)} outside the "
+        "image; check the order of u (column) and v (row), the camera's intrinsics and the size of "
+        "the image"
     ]
 
 

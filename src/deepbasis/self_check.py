@@ -16,6 +16,7 @@ import torch
 from scipy.special import betaincinv
 
 from deepbasis import latent
+from deepbasis.arguments import show
 from deepbasis.conformal import ConformalTable
 from deepbasis.data.formats import load_array, write_npy
 from deepbasis.layer import Errors
@@ -111,6 +112,8 @@ class Check:
     @classmethod
     def join(cls, parts: Sequence["Check"]) -> "Check":
         """One check of the points of several frames."""
+        if not parts or not all(isinstance(part, Check) for part in parts):
+            raise ValueError(f"the checks to join are {show(parts)}; pass those of some frames")
         frame = np.repeat(np.arange(float(len(parts))), [len(part) for part in parts])
         columns: list[Any] = [
             np.concatenate([getattr(part, name) for part in parts], -1) for name in COLUMNS
@@ -303,6 +306,7 @@ def check(
         huber: as of the answer.
         seed: of the draw.
     """
+    _check_pair(scene, answer)
     rows, size = answer.points, scene.pyramid.size
     spacing = usual_distance(rows)
     height, width = size
@@ -338,6 +342,22 @@ def check(
     parts = {name: getattr(joined, name) for name in Check.__dataclass_fields__}
     parts |= {"registration": registration, "named": 1 - float(right.mean()) if len(rows) else 0.0}
     return Check(**parts | {"frame": np.zeros(len(joined))})
+
+
+def _check_pair(scene: object, answer: object) -> None:
+    """Refuse what is not a scene and a completion of it."""
+    if not isinstance(scene, Scene):
+        raise ValueError(f"the scene is {show(scene)}; pass what `model.prepare(image)` gave")
+    if not isinstance(answer, Completion):
+        raise ValueError(
+            f"the completion to check is {show(answer)}; pass what `scene.complete(points)` gave"
+        )
+    if answer.latent_mean.shape != scene.pyramid.size:
+        sizes = (" x ".join(map(str, one)) for one in (answer.depth.shape, scene.pyramid.size))
+        raise ValueError(
+            "the completion is {} pixels (height x width), the scene {}; pass a completion of this "
+            "scene".format(*sizes)
+        )
 
 
 def draw_rounds(

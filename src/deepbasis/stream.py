@@ -36,6 +36,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from deepbasis import fit, latent
+from deepbasis.arguments import to_bool
 from deepbasis.fit import sampling
 from deepbasis.fit.correlated import bound, combine
 from deepbasis.layer import BasisFit, Errors, Fitted, Observed, Pyramid
@@ -95,6 +96,11 @@ class View(Protocol):
     @property
     def familiarity(self) -> float | None:
         """See `Completion.familiarity`."""
+        ...
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Warnings about the camera."""
         ...
 
     def fit(
@@ -188,6 +194,7 @@ class Stream:
 
     def __post_init__(self) -> None:
         self.limit = check_max_depth(self.max_depth)
+        self.robust = to_bool(self.robust, "`robust`")
         self.camera = None
         if self.intrinsics is not None:
             self.camera = to_camera(self.intrinsics)
@@ -240,7 +247,7 @@ class Stream:
             shown = follow(fitted, last.mean, tracks)
         else:
             shown = fitted
-        out = Completion.of(shown.prediction, used, shown, None, scene.familiarity)
+        out = Completion.of(shown.prediction, used, shown, None, scene.familiarity, scene.doubts)
         if known is not None:
             kept = tuple(warning for warning in out.warnings if warning != NO_POINTS)
             out = replace(out, warnings=kept)

@@ -329,10 +329,10 @@ BAD = [
     ("--sparse map.png --depth-scale 1", "which looks like millimetres read as metres"),
     ("--sparse thousands.csv", "which looks like millimetres read as metres"),
     ("--sparse millimetres.ply --intrinsics camera.txt", "looks like millimetres read as metres"),
-    ("--sparse sigma.csv", "sigma.csv: the sigma of all 400 points is NaN or infinite"),
+    ("--sparse sigma.csv", "sigma.csv: no sigma is finite; if the"),
     ("--sparse map.npy --max-depth 1", "map.npy: all 400 points are beyond the largest depth, 1 m"),
     ("--sparse cloud.ply", "cloud.ply is a point cloud, so the camera must be known"),
-    ("--sparse behind.ply --intrinsics camera.txt", "400 are behind the camera; check that"),
+    ("--sparse behind.ply --intrinsics camera.txt", "(behind the camera: 400 of 400); check that"),
     ("--sparse map.npy --intrinsics wall.png", "does not hold the numbers of a camera"),
     ("--sparse map.npy --intrinsics camera.yaml", "write `fx fy cx cy` or a 3x3 matrix to a .txt"),
     (

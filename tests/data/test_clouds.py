@@ -44,7 +44,7 @@ def refused(message):
 )
 def test_three_columns_in_every_dress(tmp_path, text):
     (tmp_path / "p.csv").write_text(text, encoding="utf-8")
-    assert read_points(tmp_path / "p.csv").tolist() == [[3, 5, 1.5], [4, 6, 2.25]]
+    assert read_points(str(tmp_path / "p.csv")).tolist() == [[3, 5, 1.5], [4, 6, 2.25]]
 
 
 def test_a_fourth_column_is_sigma(tmp_path):
@@ -107,7 +107,7 @@ def test_ply_comes_back_to_the_bit(tmp_path, dtype):
     rgb = np.arange(300, dtype=np.uint8).reshape(100, 3)
     path = tmp_path / "c.ply"
     write_ply(path, xyz, rgb, {"std": xyz[:, 0].astype(np.float32)})
-    got = read_cloud(path)
+    got = read_cloud(str(path))
     assert got.dtype == np.float64
     assert (got == xyz).all()
     content = path.read_bytes()

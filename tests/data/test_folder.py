@@ -213,7 +213,7 @@ def test_a_scale_that_is_no_number_is_refused(root):
 )
 def test_a_camera_in_every_dress(tmp_path, name, text):
     (tmp_path / name).write_text(text)
-    assert torch.equal(read_intrinsics(tmp_path / name), CAMERA)
+    assert torch.equal(read_intrinsics(str(tmp_path / name)), CAMERA)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ TURN = "0 -1 0 0.1\n0 0 -1 0.2\n1 0 0 -0.5"
 )
 def test_a_pose_takes_points_from_sensor_to_camera(tmp_path, name, text):
     (tmp_path / name).write_text(text)
-    pose = read_extrinsics(tmp_path / name)
+    pose = read_extrinsics(str(tmp_path / name))
     ahead = torch.tensor([2.0, 0, 0, 1]).double()
     torch.testing.assert_close(pose @ ahead, torch.tensor([0.1, 0.2, 1.5, 1]).double())
 

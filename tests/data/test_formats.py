@@ -122,7 +122,7 @@ def test_saturated_16_bit_numbers_are_no_measurement(tmp_path, suffix):
     path, numbers = tmp_path / f"d{suffix}", np.array([[65535, 65534, 1500, 0]], np.uint16)
     np.save(path, numbers) if suffix == ".npy" else Image.fromarray(numbers).save(path)
     expected = pytest.approx(np.array([[0, 65.534, 1.5, 0]]))
-    assert formats.read_depth(path, 1000) == expected
+    assert formats.read_depth(str(path), 1000) == expected
     with refused(r"read as millimetres .* from 1\.5 to 65\.5 m"):
         formats.read_depth(path)
     if suffix == ".png":

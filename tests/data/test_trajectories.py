@@ -33,7 +33,7 @@ def poses():
 def test_poses_are_read_as_scipy_writes_them(tmp_path, poses):
     path = tmp_path / "groundtruth.txt"
     write(path, [10.0, 10.1, 10.2, 10.3, 10.4], poses)
-    found = read_trajectory(path)
+    found = read_trajectory(str(path))
     np.testing.assert_allclose(found.poses, poses, atol=1e-8)
     np.testing.assert_allclose(found.times, [10.0, 10.1, 10.2, 10.3, 10.4])
 

@@ -266,7 +266,7 @@ WRONG_FILES = [
     ("open", "photo.jpg", b"\xff\xd8\xff\xe0 damaged", "photo.jpg cannot be read as a picture"),
     ("open", "photo.jpg", b"", "photo.jpg is empty"),
     ("points", "p.csv", b"1,2\n", "p.csv, line 1: '1,2' is not 3 numbers"),
-    ("points", "p.csv", b"9000,9000,1\n", "all 1 points are outside the image"),
+    ("points", "p.csv", b"9000,9000,1\n", "the only point is outside the image"),
     ("points", "p.csv", b"5,5,2500\n6,6,2600\n", "looks like millimetres"),
     ("points", "c.ply", b"ply\n", "drop its camera file first, or type fx, fy, cx and cy"),
     ("points", "p.exe", b"MZ", ".exe cannot hold measurements"),

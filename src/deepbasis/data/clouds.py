@@ -59,7 +59,7 @@ class _Table(NamedTuple):
     """Number of lines of text, or of bytes, before the first point."""
 
 
-def read_points(path: Path) -> Float[np.ndarray, "n columns"]:
+def read_points(path: Path | str) -> Float[np.ndarray, "n columns"]:
     """Read measured pixels from a text file: `u v depth` or `u v depth sigma` on each line.
 
     u is the column, v the row, depth and sigma (its standard deviation) are in metres. Commas or
@@ -67,6 +67,7 @@ def read_points(path: Path) -> Float[np.ndarray, "n columns"]:
     u, v and depth, they may be in any order, with other columns between them. If not, it must begin
     with the name of the column, such as x.
     """
+    path = Path(path)
     rows: list[list[float]] = []
     text = read_text(find_file(path))
     lines = _bare_lines(text)
@@ -104,7 +105,9 @@ def read_points(path: Path) -> Float[np.ndarray, "n columns"]:
     return np.array(rows)
 
 
-def read_cloud(path: Path, scale: float = 1.0, *, is_map: bool = False) -> Float[np.ndarray, "n 3"]:
+def read_cloud(
+    path: Path | str, scale: float = 1.0, *, is_map: bool = False
+) -> Float[np.ndarray, "n 3"]:
     """Read a .ply, .pcd, .xyz, .las, .laz or .e57 point cloud, or a .bin file of KITTI: x, y, z in
     metres.
 
@@ -114,6 +117,7 @@ def read_cloud(path: Path, scale: float = 1.0, *, is_map: bool = False) -> Float
         is_map: whether the points may be far from 0, so that their distance from it does not tell
             millimetres from metres.
     """
+    path = Path(path)
     if path.suffix.lower() in SURVEYS:
         return read_survey(path) / scale
     headers = {".ply": _ply_table, ".pcd": _pcd_table, ".bin": _bin_table, ".xyz": _xyz_table}

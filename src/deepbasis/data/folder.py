@@ -98,8 +98,9 @@ class Folder:
         return found
 
 
-def read_intrinsics(path: Path) -> Float[Tensor, "3 3"]:
+def read_intrinsics(path: Path | str) -> Float[Tensor, "3 3"]:
     """Read a camera matrix: `fx fy cx cy` (in JSON also by name) or 3x3 numbers."""
+    path = Path(path)
     text = read_text(path)
     try:
         values = json.loads(text) if path.suffix == ".json" else text.replace(",", " ").split()
@@ -124,8 +125,9 @@ def read_intrinsics(path: Path) -> Float[Tensor, "3 3"]:
     )
 
 
-def read_extrinsics(path: Path) -> Float[Tensor, "4 4"]:
+def read_extrinsics(path: Path | str) -> Float[Tensor, "4 4"]:
     """Read the transform from a sensor to the camera: 3x4 or 4x4 numbers, as text or JSON."""
+    path = Path(path)
     text = read_text(find_file(path))
     try:
         values = json.loads(text) if path.suffix == ".json" else text.replace(",", " ").split()

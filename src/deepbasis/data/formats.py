@@ -64,7 +64,7 @@ def write_image(path: Path, image: UInt8[np.ndarray, "h w 3"]) -> None:
 
 
 def read_depth(
-    path: Path, scale: float | None = None, option: str = "--depth-scale"
+    path: Path | str, scale: float | None = None, option: str = "--depth-scale"
 ) -> Float[np.ndarray, "h w"]:
     """Read a depth map in metres; the suffix of the file determines its format.
 
@@ -73,6 +73,7 @@ def read_depth(
         scale: metres = value / scale. Required for integers; by default floats are metres.
         option: of `deepbasis complete` that sets the scale, for the message if it is missing.
     """
+    path = Path(path)
     raw = _read_raw(path)
     if np.issubdtype(raw.dtype, np.integer) and scale is None:
         raise MissingOption(

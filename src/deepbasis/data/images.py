@@ -109,7 +109,7 @@ def _to_array(image: Any) -> np.ndarray:
         tensor = image.detach().cpu()
         image = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
     if not isinstance(image, np.ndarray):
-        raise ValueError(f"the image is a {type(image).__name__}; {WANTED}")
+        raise ValueError(f"the image is of type {type(image).__name__}; {WANTED}")
     if np.ma.isMaskedArray(image):
         raise ValueError("the image is a masked array; fill the masked pixels first")
     return image

@@ -70,10 +70,10 @@ class Trajectory(NamedTuple):
         return list(poses[found])
 
 
-def read_trajectory(path: Path) -> Trajectory:
+def read_trajectory(path: Path | str) -> Trajectory:
     """Read a file of poses."""
     rows = []
-    for number, line in enumerate(read_text(find_file(path)).splitlines(), 1):
+    for number, line in enumerate(read_text(find_file(Path(path))).splitlines(), 1):
         words = line.replace(",", " ").split()
         if not words or words[0].startswith("#"):
             continue

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 # A share of outliers above which something is wrong with all points, and how many are listed.
 MANY_OUTLIERS, LISTED = 0.1, 50
-# Share of a side of the image: principal points further from its centre are unusual.
-OFF_CENTRE = 0.3
 # Scales of 16-bit depth images: metres = value / scale.
 CONVENTIONS = {"ros": MILLIMETRES, "kitti": KITTI, "tum": TUM}
 # Ratio of width to height from which panels are stacked.
@@ -110,7 +108,7 @@ def summarise(loaded: Loaded, answer: Completion, check: Check | None) -> dict[s
         "worst_outliers": [one._asdict() for one in answer.outliers[:LISTED]],
         "check": None if check is None else check.report(),
         "ground_truth": None if true is None else _compare(answer, true),
-        "warnings": [*answer.warnings, *_doubts(answer), *_doubt_camera(loaded)],
+        "warnings": [*answer.warnings, *_doubts(answer)],
     }
 
 
@@ -187,23 +185,6 @@ def _doubts(answer: Completion) -> list[str]:
     return [
         f"{wrong} of {points} points contradict the others: check that image and points were taken "
         "at the same time, and the calibration"
-    ]
-
-
-def _doubt_camera(loaded: Loaded) -> list[str]:
-    """A warning if the principal point is so far from the centre that the camera seems to be that
-    of images of another size.
-    """
-    if loaded.camera is None:
-        return []
-    height, width = loaded.image.shape[:2]
-    cx, cy = loaded.camera[:2, 2].tolist()
-    if max(abs(cx / width - 0.5), abs(cy / height - 0.5)) <= OFF_CENTRE:
-        return []
-    return [
-        f"the principal point of the camera, cx = {cx:.6g} and cy = {cy:.6g}, is far from the "
-        f"centre of the image, which is {height} x {width} pixels (height x width); check that the "
-        "intrinsics are for images of this size"
     ]
 
 
