@@ -129,7 +129,7 @@ def test_a_table_reads_back_and_a_damaged_one_is_named(tmp_path):
         file.write_text(json.dumps(one))
         with pytest.raises(ValueError, match=r"camera.json is not a conformal table"):
             ConformalTable.load(file)
-    with pytest.raises(ValueError, match=r"cannot read .*nothing.json"):
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*nothing.json"):
         ConformalTable.load(tmp_path / "nothing.json")
     with pytest.raises(OSError, match="there is no folder"):
         table.save(tmp_path / "no" / "camera.json")

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from deepbasis.data.files import atomic_write
+from deepbasis.data.files import atomic_write, find_file
 from deepbasis.data.limits import read_text
 from deepbasis.shapes import Float, Int
 
@@ -174,6 +174,7 @@ class ConformalTable:
     @classmethod
     def load(cls, path: Path | str) -> "ConformalTable":
         """Read what `save` wrote."""
+        find_file(Path(path))
         try:
             found = json.loads(read_text(Path(path)))
             if found["format"] != FORMAT or found["levels"] != LEVELS.tolist():

@@ -86,6 +86,8 @@ class Check:
     """Whether the points belong to the image; None if they are too few, or of many frames."""
     named: float = 0.0
     """Share of the points that are named as outliers."""
+    widened: bool = False
+    """Whether the intervals of the result were widened by these points."""
 
     def write(self, path: Path) -> None:
         """Write the points to a file."""
@@ -187,6 +189,11 @@ class Check:
             return f"about {share:.0%} of the points look wrong: the others contradict them"
         level = self.too_narrow[0]
         share = self.coverage[LEVELS.index(level)].share
+        if self.widened:
+            return (
+                "the error bars were too narrow for this data, and --rescale has widened them: the "
+                f"{level:.0%} interval contained {share:.0%}"
+            )
         return (
             "the error bars are too narrow for this data: the "
             f"{level:.0%} interval contains {share:.0%} (--rescale)"

@@ -201,7 +201,11 @@ class Stream:
 
     @torch.no_grad()
     def add(
-        self, scene: View, points: ArrayLike | Points | None = None, pose: ArrayLike | None = None
+        self,
+        scene: View,
+        points: ArrayLike | Points | None = None,
+        pose: ArrayLike | None = None,
+        name: str | None = None,
     ) -> Completion:
         """Complete the next frame.
 
@@ -209,9 +213,10 @@ class Stream:
             scene: the image, as `Completer.prepare` returns it.
             points: as in `Completer.complete`.
             pose: 4 x 4, from the camera's frame to the world's.
+            name: of the frame, for messages (default: its number).
         """
         size = (scene.image.shape[2], scene.image.shape[3])
-        place = self._check(size, pose)
+        place = self._check(size, pose, str(self.count) if name is None else name)
         own = to_points(points, size).inside(size, self.limit)
         own = own.where(own.weight > 0)
         if self.robust and len(own):
@@ -256,19 +261,19 @@ class Stream:
         self.count += 1
         return out
 
-    def _check(self, size: tuple[int, int], pose: ArrayLike | None) -> Tensor | None:
+    def _check(self, size: tuple[int, int], pose: ArrayLike | None, name: str) -> Tensor | None:
         """The pose as a tensor; frames that do not belong to the sequence are refused."""
         if self.last is not None and self.last.mean.shape != size:
             height, width = self.last.mean.shape
             raise ValueError(
-                f"frame {self.count} is {size[0]} x {size[1]} pixels (height x width), but those "
+                f"frame {name} is {size[0]} x {size[1]} pixels (height x width), but those "
                 f"before it are {height} x {width}; frames of a sequence must have the same size"
             )
         if pose is None:
             return None
         if self.camera is None:
             raise ValueError("frames have poses, so the camera must be known: pass `intrinsics`")
-        return check_pose(pose, f"the pose of frame {self.count}")
+        return check_pose(pose, f"the pose of frame {name}")
 
     def _carry(
         self, last: LastFrame, own: Points, pose: Tensor | None, size: tuple[int, int]

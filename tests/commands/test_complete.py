@@ -318,7 +318,9 @@ def test_one_table_of_a_folder_is_saved_and_used_again(complete, tmp_path, capsy
 BAD = [
     ("--sparse map.npy --interval 1.5", "--interval 1.5 is not a probability between 0 and 1"),
     ("--sparse map.npy --rescale --calibration camera.json", "leave out --calibration"),
-    ("--sparse map.npy --calibration camera.json", "cannot read camera.json"),
+    ("--sparse map.npy --calibration camera.json", "there is no file camera.json; check its name"),
+    ("--sparse map.npy --calibration folder", "folder is a folder, not a file; check its name"),
+    ("--rescale", "--rescale needs points to hold out, and there are none: pass --sparse"),
     ("--sparse map.npy --save-calibration c.json", "needs 9 frames or more, and there are 1"),
     ("--sparse map.npy --cloud", "--cloud needs the camera: pass --intrinsics"),
     ("--sparse map.png --depth-scale 0", "--depth-scale 0 is not positive; metres = value / scale"),
@@ -326,14 +328,26 @@ BAD = [
     ("--sparse nothing.npy", "there is no file or folder nothing.npy"),
     ("--sparse map.png", "map.png holds integers, and the file does not say their unit: read as"),
     ("--sparse small.npy", "small.npy is 16 x 96 pixels (height x width), but the image wall.png"),
-    ("--sparse map.png --depth-scale 1", "which looks like millimetres read as metres"),
-    ("--sparse thousands.csv", "which looks like millimetres read as metres"),
-    ("--sparse millimetres.ply --intrinsics camera.txt", "looks like millimetres read as metres"),
+    ("--sparse map.png --depth-scale 1", "would be 3.002 m: pass --depth-scale 1000\n"),
+    ("--sparse thousands.csv", "would be 3.002 m: pass --depth-scale 1000\n"),
+    ("--sparse thousands.csv --depth-scale 0.1", "would be 30.02 m: pass --depth-scale 100\n"),
+    ("--sparse millimetres.ply --intrinsics camera.txt", "m: pass --depth-scale 1000\n"),
+    (
+        "--sparse map.npy --ground-truth thousands.npy",
+        "would be 3 m: pass --ground-truth-scale 1000",
+    ),
+    ("--sparse utf16.csv", "utf16.csv is not a text file but binary, or UTF-16; check"),
+    ("--sparse binary.csv", "binary.csv is not a text file"),
+    ("--sparse rows.csv --confidence map.png", "is not a depth image: leave out --confidence"),
+    (
+        "--sparse cloud.ply --intrinsics camera.txt --confidence map.png",
+        "cloud.ply is not a depth image: leave out --confidence",
+    ),
     ("--sparse sigma.csv", "sigma.csv: no sigma is finite; if the"),
     ("--sparse map.npy --max-depth 1", "map.npy: all 400 points are beyond the largest depth, 1 m"),
     ("--sparse cloud.ply", "cloud.ply is a point cloud, so the camera must be known"),
     ("--sparse behind.ply --intrinsics camera.txt", "(behind the camera: 400 of 400); check that"),
-    ("--sparse map.npy --intrinsics wall.png", "does not hold the numbers of a camera"),
+    ("--sparse map.npy --intrinsics wall.png", "wall.png is not a text file but binary"),
     ("--sparse map.npy --intrinsics camera.yaml", "write `fx fy cx cy` or a 3x3 matrix to a .txt"),
     (
         "--sparse camera.yaml",
@@ -360,6 +374,10 @@ def test_bad_input_is_one_sentence_and_writes_nothing(complete, capsys, words, m
     Path("x.pts").write_text("0 0 3\n")
     Path("camera.yaml").write_text("camera_matrix: [3, 4, 5, 6]")
     np.savetxt("thousands.csv", np.loadtxt("rows.csv") * [1, 1, 1000])
+    np.save("thousands.npy", 1000 * np.load("truth.npy"))
+    Path("utf16.csv").write_text("u v depth\n1 2 3\n", encoding="utf-16")
+    shutil.copy("map.png", "binary.csv")
+    Path("folder").mkdir()
     np.savetxt("sigma.csv", np.insert(np.loadtxt("rows.csv"), 3, np.nan, axis=1))
     check_refused(complete(words), message, capsys)
 

@@ -39,13 +39,13 @@ def model(tmp_path_factory):
     return path
 
 
-def make_frame(name, seed, points=300):
+def make_frame(name, seed, points=300, noise=0.02):
     """A wall of 3 m with noisy points."""
     draw = np.random.default_rng(seed)
     write_image(Path(f"rgb/{name}.png"), draw.integers(256, size=(*SIZE, 3), dtype=np.uint8))
     depth = np.zeros(SIZE)
     chosen = draw.permutation(depth.size)[:points]
-    depth.flat[chosen] = 3 * np.exp(0.02 * draw.standard_normal(points))
+    depth.flat[chosen] = 3 * np.exp(noise * draw.standard_normal(points))
     write_depth_png(Path(f"lidar/{name}.png"), depth, 1000)
 
 
@@ -97,6 +97,10 @@ def test_a_corrupt_frame_does_not_stop_the_others_and_is_tried_again(complete):
     Path("rgb/b.png").write_bytes(good)
     code, out, err = complete()
     assert (code, completed(out), err) == (0, ["b"], "")
+    Path("rgb/b.png").write_bytes(good[:200])
+    assert "; results of an earlier run, which may be outdated, remain in out\n" in complete()[2]
+    err = complete(image="rgb/b.png", sparse="")[2]
+    assert err.endswith("; results of an earlier run, which may be outdated, remain in out\n")
 
 
 @pytest.mark.parametrize("sparse", [b"", b"hello", None])
@@ -260,6 +264,14 @@ def test_a_missing_option_is_said_once(complete):
     )
 
 
+def test_a_wrong_scale_is_said_once(complete):
+    Path("scale.txt").write_text("1")
+    code, _, err = complete()
+    assert code == 2
+    assert err.endswith(" m: pass --depth-scale 1000\n")
+    assert err.count("\n") == 1
+
+
 def test_one_image_that_fails_is_a_mistake(complete):
     Path("rgb/b.png").write_bytes(b"hello")
     code, out, err = complete(image="rgb/b.png", sparse="")
@@ -354,7 +366,8 @@ def test_all_frames_together_do_not_hide_contradicted_ones():
         "not contradicted by 40 points"
     )
     assert state_together([good, bad, good], "not contradicted by 60") == (
-        "1 contradicted; the error bars of all together are not contradicted by 60"
+        "1 contradicted; the average over all frames, which says nothing about a single one: not "
+        "contradicted by 60"
     )
 
 
@@ -417,6 +430,7 @@ def test_json_is_one_line_a_frame_also_for_frames_done_earlier(complete):
         assert [line["error"][:9] for line in lines if "error" in line] == ["rgb/b.png"]
         assert all(line["points"] == 300 for line in lines if "error" not in line)
         assert err.startswith("deepbasis: b failed")
+    assert "earlier run" not in err
 
 
 def test_a_warning_of_many_frames_is_printed_once(complete):
@@ -433,6 +447,22 @@ def test_a_warning_of_many_frames_is_printed_once(complete):
 @pytest.mark.slow
 def test_quiet_prints_nothing_but_warnings(complete):
     assert complete("--quiet --check") == (0, "", "")
+
+
+@pytest.mark.parametrize("shards", ["", "--shard-frames 2"])
+def test_contradictions_are_warnings_and_rescaling_is_advised_once(complete, shards):
+    for name in NAMES:
+        make_frame(name, 2, noise=0.3)
+    code, out, err = complete(f"--quiet --no-robust --check {shards}")
+    assert (code, out) == (0, "")
+    if shards:
+        assert err == "warning: 3 of 3 frames contradicted; see `check` in their summaries\n"
+    else:
+        assert re.findall(r"^warning: (\w): contradicted: ", err, re.MULTILINE) == list(NAMES)
+        assert err.count("are too narrow for this data") == err.count("(--rescale)") == 3
+    code, out, err = complete(f"--no-robust --rescale {shards}")
+    assert (code, "(--rescale)" in out + err) == (0, False)
+    assert (out + err).count("--rescale has widened them") == (1 if shards else 4)
 
 
 def test_the_line_of_a_frame_shows_the_median_std_in_metres(complete):

@@ -115,10 +115,12 @@ def test_a_damaged_frame_does_not_stop_the_others(complete):
 def test_a_frame_of_another_size_fails_alone(complete):
     from PIL import Image
 
-    Image.open("rgb/9.jpg").resize((64, 64)).save("rgb/9.jpg")
+    Image.open("rgb/10.jpg").resize((64, 64)).save("rgb/10.jpg")
+    Path("rgb/9.jpg").write_bytes(b"hello")
     code, out, err = complete("--sequence rgb")
     assert code == 1
-    assert [name for name, _ in completed(out)] == ["8", "10", "11"]
+    assert [name for name, _ in completed(out)] == ["8", "11"]
+    assert "rgb/10.jpg: frame 10 is 64 x 64 pixels" in err
     assert "frames of a sequence must have the same size" in err
 
 
@@ -156,8 +158,9 @@ def test_depth_images_may_be_named_by_the_numbers_of_a_video(complete):
         ),
         (
             "--sequence rgb/8.jpg rgb/9.jpg --intrinsics camera.txt --poses poses.txt",
-            "poses.txt holds no pose within 0.02 s of the frame '8' (--tolerance), and 4 poses for "
-            "2 frames",
+            "poses.txt holds no pose within 0.02 s of the frame '8': its time is 8 s, and the "
+            "nearest pose, of 4 for 2 frames, is at 0.3 s; correct the times, or pass a larger "
+            "--tolerance",
         ),
         ("--sequence none.mp4", "there is no file none.mp4"),
         ("film.mp4 film.mp4 rgb/film-000001.jpg", "there is no file rgb/film-000001.jpg"),

@@ -56,8 +56,16 @@ def test_frames_are_matched_in_order_or_by_time(tmp_path, poses):
     np.testing.assert_array_equal(by_time, found.poses[[1, 4]])
     with pytest.raises(ValueError, match="holds 5 poses for 2 frames; pass one for each frame"):
         found.match(["a", "b"], path)
-    with pytest.raises(ValueError, match=r"no pose within 0.02 s of the frame '10.15'"):
+    with pytest.raises(ValueError, match=r"no pose within 0.02 s of the frame '10.15': its time"):
         found.match(["10.1", "10.15"], path)
+    names = [f"{time - 4000:.3f}" for time in found.times + 9000]  # as many, but other times
+    with pytest.raises(
+        ValueError, match=r"time is 5010 s, and the nearest .* is at 10.4 s; .*--to"
+    ):
+        found.match(names, path)
+    names = [f"{time:.3f}" for time in found.times]
+    with pytest.raises(ValueError, match=r"holds 2 poses at 10.1 s, so it is not clear"):
+        Trajectory(found.times[[0, 1, 1, 3, 4]], found.poses).match(names, path)
     np.testing.assert_array_equal(
         found.match(["10.1", "10.15"], path, tolerance=0.06)[0], found.poses[1]
     )

@@ -57,6 +57,8 @@ def _lock(file: BinaryIO) -> None:
 
 def find_file(path: Path, hint: str = "check its name") -> Path:
     """Return the path if the file exists."""
+    if path.is_dir():
+        raise FileNotFoundError(f"{path} is a folder, not a file; {hint}")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}; {hint}")
     return path

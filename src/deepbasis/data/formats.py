@@ -29,7 +29,7 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from deepbasis.data.files import atomic_write, find_file
-from deepbasis.data.limits import MissingOption, check_count, reading
+from deepbasis.data.limits import MissingOption, WrongUnit, check_count, reading
 from deepbasis.data.sample import Sample, check_sizes, unknown_intrinsics
 from deepbasis.shapes import Float, UInt8
 
@@ -215,10 +215,11 @@ def check_metres(distance: Float[np.ndarray, " n"], path: Path) -> None:
     if middle > FAR_M:
         near = middle / MILLIMETRES < NEAR_M
         unit, scale = ("centimetres", CENTIMETRES) if near else ("millimetres", MILLIMETRES)
-        raise ValueError(
+        raise WrongUnit(
             f"half of the distances in {path} exceed {middle:.4g} m, which looks like {unit} "
             f"read as metres; divided by {scale:g} (a depth scale of {scale:g}) it would be "
-            f"{middle / scale:.4g} m"
+            f"{middle / scale:.4g} m",
+            scale,
         )
 
 

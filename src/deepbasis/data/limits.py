@@ -20,6 +20,14 @@ class MissingOption(ValueError):
     """The meaning of a file is unknown, and an option of the command sets it for all files."""
 
 
+class WrongUnit(MissingOption):
+    """Depths look like another unit than metres, so the scale is wrong by a factor."""
+
+    def __init__(self, message: str, scale: float = 1.0) -> None:
+        super().__init__(message)
+        self.scale = scale
+
+
 @contextmanager
 def in_memory(what: str) -> Iterator[None]:
     """Turn running out of memory in PyTorch into a ValueError of one sentence."""
@@ -107,4 +115,10 @@ def unpack(make: Callable[[], Any], content: bytes) -> bytes:
 def read_text(path: Path) -> str:
     """The contents of a text file; a byte order mark is removed."""
     check_count(path.stat().st_size, path, "characters")
-    return path.read_text(encoding="utf-8-sig", errors="replace")
+    text = path.read_text(encoding="utf-8-sig", errors="replace")
+    if "\0" in text:
+        raise ValueError(
+            f"{path} is not a text file but binary, or UTF-16; check its name, or save it as plain "
+            "text in UTF-8"
+        )
+    return text

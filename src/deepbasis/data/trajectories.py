@@ -8,6 +8,7 @@ One line a pose: seconds, position in metres, and a unit quaternion; from the ca
 right, y down, z forward) to the world's.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -43,7 +44,8 @@ class Trajectory(NamedTuple):
         """The pose of each frame: by the frames' times, or else in order if there are as many.
 
         Args:
-            names: of the frames; to be matched by time, these must be times in seconds.
+            names: of the frames; to be matched by time, these must be times in seconds. With a
+                decimal point they are times for certain, and never matched in order.
             path: of the file, for messages.
             tolerance: seconds between a frame and its pose.
         """
@@ -59,14 +61,25 @@ class Trajectory(NamedTuple):
             ) from None
         times, poses = self.by_time()
         found = [nearest(times, time) for time in wanted]
-        for name, time, index in zip(names, wanted, found, strict=True):
-            if abs(times[index] - time) > tolerance * NANOSECONDS:
-                if in_order:
-                    return list(self.poses)
-                raise ValueError(
-                    f"{path} holds no pose within {tolerance:g} s of the frame {name!r} "
-                    f"(--tolerance), and {len(times)} poses for {len(names)} frames"
-                )
+        off = [abs(times[i] - time) / NANOSECONDS for i, time in zip(found, wanted, strict=True)]
+        far = [i for i, seconds in enumerate(off) if seconds > tolerance]
+        if far and in_order and not any("." in name for name in names):
+            return list(self.poses)
+        ((repeated, count),) = Counter(times).most_common(1)
+        if count > 1:
+            raise ValueError(
+                f"{path} holds {count} poses at {repeated / NANOSECONDS:.15g} s, so it is not "
+                "clear which one is meant; correct the times, or leave one pose for each"
+            )
+        if far:
+            first = far[0]
+            raise ValueError(
+                f"{path} holds no pose within {tolerance:g} s of the frame {names[first]!r}: its "
+                f"time is {wanted[first] / NANOSECONDS:.15g} s, and the nearest pose, of "
+                f"{len(times)} for {len(names)} frames, is at "
+                f"{times[found[first]] / NANOSECONDS:.15g} s; correct the times, or pass a larger "
+                "--tolerance if that is near enough"
+            )
         return list(poses[found])
 
 

@@ -2,6 +2,7 @@
 """Frames of video files, read in order with PyAV."""
 
 import threading
+import warnings
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -32,12 +33,27 @@ def import_av() -> ModuleType:
 
 
 def count_frames(path: Path) -> int:
-    """Frames of a video, counted without decoding them."""
+    """Frames of a video, counted without decoding them; a warning if it seems to be cut off."""
     av = import_av()
+    count, times = 0, []
     with reading(find_file(path), "a video"), _open(av, path) as container:
-        count = sum(1 for packet in container.demux(_stream(container, path)) if packet.size)
+        stream = _stream(container, path)
+        for packet in container.demux(stream):
+            if packet.size:
+                count += 1
+                times.append(packet.dts or 0)
+        stated = stream.frames  # 0 if the file does not say
+        # Where a frame is repeated, an .avi states more frames than it stores.
+        seconds = (times[-1] - times[0]) * stream.time_base if times else 0
+        reached = round(seconds * (stream.average_rate or 0)) + 1
     if not count:
         raise ValueError(f"{path} holds no frame")
+    if max(count, reached) < stated:
+        warnings.warn(
+            f"{path} states that it has {stated} frames, but only {count} can be read; check that "
+            "the file is complete",
+            stacklevel=2,
+        )
     return count
 
 

@@ -283,7 +283,7 @@ class Group:
 
     def fail(self, failed: Failed) -> None:
         """Set a frame aside."""
-        reason = failed.reason
+        reason = failed.message
         for path in sorted(self.scratch.rglob("in/*/*/*")):
             name, role = path.parts[-3:-1]
             if name == failed.planned.frame.name:  # the user knows the original, not the copy
@@ -407,7 +407,7 @@ def conclude(reports: list[GroupReport], settings: Complete) -> None:
     """Add the reports of all groups, write and print the sum; exit code 1 if frames failed."""
     report = merge(reports, settings)
     if settings.checks and (parts := [unpack_check(c) for one in reports for c in one.checks]):
-        joined = Check.join(parts)
+        joined = replace(Check.join(parts), widened=settings.rescale)
         report["check"]["statement"] = joined.statement
         if settings.save_calibration is not None:
             joined.table().save(settings.save_calibration)
@@ -421,6 +421,9 @@ def conclude(reports: list[GroupReport], settings: Complete) -> None:
         were = "was" if already == 1 else "were"
         settings.say(f"{of_frames(already, report['frames'])} {were} done already")
     settings.say(describe(report))
+    if settings.checks and (wrong := report["check"]["verdicts"].get("contradicted")):
+        checked = of_frames(wrong, report["completed"])
+        print(f"warning: {checked} contradicted; see `check` in their summaries", file=sys.stderr)
     settings.say(f"the report is {show(settings.out / REPORT)}")
     if failed := report["failed"]:
         for one in failed[:LISTED]:

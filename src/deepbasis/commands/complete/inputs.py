@@ -2,7 +2,8 @@
 """Finding and reading what is to be completed, whatever form the measurements have."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from deepbasis.data.files import PICTURES, find_file, list_by_stem
 from deepbasis.data.folder import read_extrinsics, read_intrinsics, read_scale
 from deepbasis.data.formats import DEPTHS, check_metres, load_array, read_depth
 from deepbasis.data.images import NOT_PICTURES, read_image
-from deepbasis.data.limits import MissingOption
+from deepbasis.data.limits import MissingOption, WrongUnit
 from deepbasis.data.nerfstudio import NAME as TRANSFORMS
 from deepbasis.data.nerfstudio import NerfFrames
 from deepbasis.data.recording import TOLERANCE, Recording
@@ -159,6 +160,9 @@ def _check_options(settings: Complete) -> None:
         raise ValueError("--extrinsics is for point clouds: pass --sparse and --intrinsics")
     if settings.sparse is None:
         _refuse(settings, ("confidence",), "is of the depth of --sparse: pass it as well")
+        _refuse(
+            settings, ("rescale",), "needs points to hold out, and there are none: pass --sparse"
+        )
     if settings.poses is None:
         _refuse(settings, ("tolerance",), "is for recordings and poses: leave it out")
     elif not settings.sequence:
@@ -248,12 +252,23 @@ def _tolerance(settings: Complete) -> float:
     return TOLERANCE if settings.tolerance is None else settings.tolerance
 
 
+@contextmanager
+def _telling_scale(option: str, scale: float | None) -> Iterator[None]:
+    """Name the option of the command that corrects the unit."""
+    try:
+        yield
+    except WrongUnit as error:
+        right = error.scale * (scale or 1.0)
+        raise MissingOption(f"{error}: pass {option} {right:g}") from error
+
+
 def load(frame: Frame, settings: Complete) -> Loaded:
     """Read all files of a frame."""
     if frame.missing:
         raise ValueError(frame.missing)
     if frame.recording is not None:
-        found = frame.recording.read(frame.name)
+        with _telling_scale("--depth-scale", settings.depth_scale):
+            found = frame.recording.read(frame.name)
         if settings.cloud and found.camera is None:  # that of COLMAP
             raise MissingOption(
                 "--cloud needs a camera without lens distortion, and that of the COLMAP model has "
@@ -272,7 +287,8 @@ def load(frame: Frame, settings: Complete) -> Loaded:
     points = None
     if frame.sparse is not None:
         try:
-            points = read_sparse(frame.sparse, frame, image, camera, settings)
+            with _telling_scale("--depth-scale", settings.depth_scale):
+                points = read_sparse(frame.sparse, frame, image, camera, settings)
         except ValueError as error:
             named = str(frame.sparse) in str(error)
             raise error if named else ValueError(f"{frame.sparse}: {error}") from error
@@ -297,7 +313,10 @@ def read_sparse(
     """Measurements in any form."""
     kind = path.suffix.lower()
     _check_form(path, settings)
-    if kind in TABLES or (kind == ".npy" and is_rows(path, image.shape[:2])):
+    are_rows = kind in TABLES or (kind == ".npy" and is_rows(path, image.shape[:2]))
+    if frame.confidence is not None and (are_rows or kind in CLOUDS):
+        raise MissingOption(f"{path} is not a depth image: leave out --confidence")
+    if are_rows:
         rows = read_points(path) if kind in TABLES else load_array(path).astype(np.float64)
         rows[:, 2:] /= settings.depth_scale or 1.0
         check_metres(rows[:, 2][np.isfinite(rows[:, 2]) & (rows[:, 2] > 0)], path)
@@ -335,7 +354,9 @@ def read_ground_truth(
 ) -> Float[np.ndarray, "h w"]:
     """A depth map of the image's size."""
     scale = settings.ground_truth_scale or settings.depth_scale
-    truth = _read_map(path, frame, image, scale, "--ground-truth-scale")
+    option = "--ground-truth-scale"
+    with _telling_scale(option, scale):
+        truth = _read_map(path, frame, image, scale, option)
     if not (truth > 0).any():
         raise ValueError(f"{path} holds no depth to compare with")
     return truth

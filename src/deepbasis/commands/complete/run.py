@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -45,6 +46,14 @@ class Failed(NamedTuple):
     lacks_option: bool = False
     """Whether all frames probably fail for the same reason."""
 
+    @property
+    def message(self) -> str:
+        """The reason, and whether files of an earlier run are still there."""
+        if not any(path.is_file() for path in self.planned.files.values()):
+            return self.reason
+        out = self.planned.summary.parent
+        return f"{self.reason}; results of an earlier run, which may be outdated, remain in {out}"
+
 
 class Computed(NamedTuple):
     """A frame that is ready to be written."""
@@ -80,7 +89,7 @@ def run(settings: Complete) -> None:
                 if isinstance(result, Failed):
                     failed.append(result)
                     if len(planned) == 1 or (result.lacks_option and not any(summaries.values())):
-                        raise ValueError(result.reason)
+                        raise ValueError(result.message)
                 else:
                     summaries[one.frame.name] = result
                     tell(one, result, settings, warned)
@@ -146,7 +155,7 @@ def report_checks(
     """Say what the checks of all frames find together, and save what they calibrate."""
     checks = [Check.read(one.files["check"]) for one in done if "check" in one.files]
     if len(checks) > 1:
-        joined = Check.join(checks)
+        joined = replace(Check.join(checks), widened=settings.rescale)
         found = [(summaries[one.frame.name] or {})["check"]["verdict"] for one in done]
         settings.say(f"all {len(checks)} frames: {state_together(found, joined.statement)}")
         checked = zip(done, found, strict=True)
@@ -166,7 +175,10 @@ def state_together(verdicts: list[str], statement: str) -> str:
     """The joint statement, which does not hide contradictions of single frames."""
     if not (wrong := verdicts.count("contradicted")):
         return statement
-    return f"{wrong} contradicted; the error bars of all together are {statement}"
+    return (
+        f"{wrong} contradicted; the average over all frames, which says nothing about a single "
+        f"one: {statement}"
+    )
 
 
 def complete_with_bar(
@@ -268,13 +280,14 @@ def complete_one(
     if stream is None:
         answer = scene.complete(loaded.points, max_depth=settings.max_depth, **options)
     else:
-        answer = stream.add(scene, loaded.points, one.frame.pose)
+        answer = stream.add(scene, loaded.points, one.frame.pose, one.frame.name)
     found = None
     if settings.checks:
         found = check(scene, answer, **options)
     if settings.rescale:
         assert found is not None
         answer = answer.with_conformal(found.table())
+        found = replace(found, widened=True)
     elif table is not None:
         answer = answer.with_conformal(table)
     return Computed(one, loaded, answer, found)
@@ -331,8 +344,11 @@ def tell(one: Planned, summary: dict[str, Any], settings: Complete, warned: Coun
             f"MAE {truth['mae']:.3f} m, coverage of the 90% interval {truth['coverage90']:.1%}"
         )
     settings.say(f"{name}: {'; '.join(said)}")
-    if summary["check"]:
-        settings.say(f"{name}: {summary['check']['statement']}")
+    if found := summary["check"]:
+        if found["verdict"] == "contradicted":
+            print(f"warning: {name}: {found['statement']}", file=sys.stderr)
+        else:
+            settings.say(f"{name}: {found['statement']}")
     for warning in summary["warnings"]:
         warned[warning] += 1
         if warned[warning] == 1:
@@ -343,8 +359,8 @@ def report_failures(failed: list[Failed], total: int, settings: Complete) -> Non
     """Name the frames that failed, and end with exit code 1."""
     for one in failed:
         if settings.json:
-            print(json.dumps({"name": one.planned.frame.name, "error": one.reason}), flush=True)
-        print(f"deepbasis: {one.planned.frame.name} failed: {one.reason}", file=sys.stderr)
+            print(json.dumps({"name": one.planned.frame.name, "error": one.message}), flush=True)
+        print(f"deepbasis: {one.planned.frame.name} failed: {one.message}", file=sys.stderr)
     print(
         f"deepbasis: {of_frames(len(failed), total)} failed; the same command tries them again",
         file=sys.stderr,
