@@ -265,7 +265,8 @@ class Completer(nn.Module):
         height, width = pixels.shape[2:]
         with in_memory(f"the network on an image of {height} x {width} pixels (height x width)"):
             pixels = pixels.to(self.network.fit.prior.mean.device)
-            features = self.folded.of(self.network.bases)(pixels).contiguous()
+            folded = self.folded.of(self.network.bases)
+            features = self.network.features(pixels, folded).contiguous()
             pyramid = Pyramid(features.bases, (height, width))
         factor, doubts = 1.0, list[str]()
         if intrinsics is not None:

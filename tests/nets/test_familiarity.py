@@ -144,3 +144,4 @@ def test_nothing_is_known_before_it_is_learned_and_a_file_brings_it_back(known, 
 def test_a_longer_lens_makes_things_farther(known):
     assert known.depth_factor(0.8) == pytest.approx(1)
     assert known.depth_factor(3.2) == pytest.approx(2)
+    assert known.depth_factor(0.4) == 1

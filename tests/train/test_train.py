@@ -47,6 +47,7 @@ def test_a_model_is_trained_and_predicts(finished):
         assert (model_var > 0).all()
         assert (noise_var > 0).all()
     assert torch.equal(model(sample.image[None], sparse[None]).mean, mean)
+    assert model.network.usual_size.size.tolist() == [32, 48]
     run = json.loads((finished / "run.json").read_text())
     assert run["finished"]
     assert run["settings"]["fit_points"] == "400"

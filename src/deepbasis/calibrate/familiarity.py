@@ -86,7 +86,9 @@ def learn_familiarity(
 def summaries(fabric: Fabric, network: Network, frames: Frames) -> Float[Tensor, "n f"]:
     """Summaries of all frames, in their order if there is one process."""
     rows = [
-        network.bases.summary(fabric.to_device(frames[index].image[None]))
+        network.bases.summary(
+            network.usual_size.reduce(fabric.to_device(frames[index].image[None]))
+        )
         for index in share(len(frames), fabric)
     ]
     empty = torch.zeros(0, sum(network.bases.summary_channels), device=fabric.device)

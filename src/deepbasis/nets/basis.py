@@ -51,6 +51,14 @@ class Features(NamedTuple):
         bases = [basis.contiguous(memory_format=form) for basis in self.bases]
         return Features(bases, embedding, amplitude, self.summary)
 
+    def at_size(self, size: tuple[int, int]) -> "Features":
+        """The same with the kernel's maps of this size; bases are stretched where they are read."""
+        embedding, amplitude = (
+            x if x is None or x.shape[2:] == size else F.interpolate(x, size, mode="bilinear")
+            for x in self[1:3]
+        )
+        return self._replace(embedding=embedding, amplitude=amplitude)
+
     def to(self, dtype: torch.dtype) -> "Features":
         """The same in another type."""
         maps = [None if x is None else x.to(dtype) for x in self[1:]]

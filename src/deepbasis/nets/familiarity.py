@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from deepbasis.fit import Widening
+from deepbasis.nets.known import Known
 from deepbasis.shapes import Float
 
 STAGES = 4
@@ -36,29 +37,6 @@ DISCRIMINANT_WEIGHT = 0.3
 SMALLEST_STD = 1e-6
 # Quantiles of the distances of familiar frames between which the prior is widened more and more.
 RAMP = (0.85, 0.95)
-
-
-class Known(nn.Module):
-    """Buffers that do not exist until they are set or loaded."""
-
-    def __init__(self, *names: str) -> None:
-        super().__init__()
-        for name in names:
-            self.register_buffer(name, None)
-
-    def store(self, **values: Tensor | float | None) -> None:
-        """Set some of them; None forgets them."""
-        for name, value in values.items():
-            setattr(self, name, None if value is None else torch.as_tensor(value).float())
-
-    def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
-    ) -> None:
-        """Make room for what a file holds."""
-        for name in self._buffers:
-            if (stored := state_dict.get(prefix + name)) is not None:
-                setattr(self, name, torch.empty_like(stored))
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
 
 class Stage(Known):
@@ -114,8 +92,8 @@ class Familiarity(Known):
     focal: Tensor
     """Of the camera of the training frames, in image widths; 0 if it is not known."""
     focal_power: Tensor
-    """Depth without points is to be multiplied by (focal / usual focal)^power: 1 if the network
-    takes every image for one of the usual camera, 0 if it can tell."""
+    """Depth without points is to be multiplied by (focal / usual focal)^power with a longer lens:
+    1 if the network takes every image for one of the usual camera, 0 if it can tell."""
 
     def __init__(self) -> None:
         super().__init__("direction", "typical", "scale", "offset_var", "focal", "focal_power")
@@ -170,7 +148,9 @@ class Familiarity(Known):
         return Widening(1 + share * (self.scale - 1), share * self.offset_var)
 
     def depth_factor(self, focal: float) -> float:
-        """What depth without points is to be multiplied by, for a focal length in image widths."""
-        if not self.known or not self.focal > 0:
+        """What depth without points is to be multiplied by, for a focal length in image widths: 1
+        for shorter lenses than usual, since crops of the training frames say nothing about them.
+        """
+        if not self.known or not 0 < self.focal < focal:
             return 1.0
         return float((focal / self.focal) ** self.focal_power)

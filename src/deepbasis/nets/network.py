@@ -16,6 +16,7 @@ from deepbasis.layer import BasisFit, Errors, Fitted, Observed, Prediction
 from deepbasis.nets.basis import BasisNet, Features
 from deepbasis.nets.familiarity import Familiarity
 from deepbasis.nets.kriging import kriging_loss, unmeasured
+from deepbasis.nets.usual_size import UsualSize
 from deepbasis.points import Points
 from deepbasis.shapes import Bool, Float, UInt8
 
@@ -67,6 +68,7 @@ class Network(DepthNetwork):
         self.bases = self.make_bases(architecture) if bases is None else bases
         self.fit = BasisFit(self.bases.channels, errors=architecture.errors)
         self.familiarity = Familiarity()
+        self.usual_size = UsualSize()
 
     def make_bases(self, architecture: Architecture) -> BasisNet:
         """A new basis network; subclasses may have another."""
@@ -78,6 +80,17 @@ class Network(DepthNetwork):
             normalisation=architecture.normalisation,
         )
 
+    def features(self, image: UInt8[Tensor, "b 3 h w"], bases: Any = None) -> Features:
+        """What the basis network makes of images; of large ones, reduced to its usual size.
+
+        Args:
+            image: of any size.
+            bases: to run in place of the network's own; see `nets.folding`.
+        """
+        run = self.bases if bases is None else bases
+        found: Features = run(self.usual_size.reduce(image))
+        return found.at_size((image.shape[2], image.shape[3]))
+
     def observe(
         self,
         image: UInt8[Tensor, "b 3 h w"],
@@ -87,7 +100,7 @@ class Network(DepthNetwork):
         """What the fit needs: the network's features, made now if they are not passed, and the
         points.
         """
-        made = self.bases(image) if features is None else features
+        made = self.features(image) if features is None else features
         bases, embedding, amplitude, summary = made
         guide = image.to(bases[0].dtype) / 255 if embedding is None else embedding
         size = (image.shape[2], image.shape[3])
@@ -96,7 +109,7 @@ class Network(DepthNetwork):
 
     def predictor(self, image: UInt8[Tensor, "b 3 h w"]) -> Callable[..., Fitted]:
         """A function that fits any points of these images; the network runs once."""
-        features = self.bases(image)
+        features = self.features(image)
 
         def fit(
             points: Points, *, errors: Errors | None = None, huber: float | None = None
