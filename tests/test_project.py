@@ -47,8 +47,8 @@ METRICS_LAYERS = [
     "valid_pixels", "error", "uncertainty", "sparsification", "image", "tally", "bootstrap",
 ]  # fmt: skip
 NETS_LAYERS = [
-    "encoders", "decoder", "basis", "familiarity", "frozen", "foreign", "kriging", "network",
-    "folding", "cost",
+    "encoders", "decoder", "basis", "known", "familiarity", "usual_size", "frozen", "foreign",
+    "kriging", "network", "folding", "cost",
 ]  # fmt: skip
 CALIBRATE_LAYERS = ["measure", "distortions", "familiarity", "learn", "adapt"]
 TRAIN_LAYERS = [
