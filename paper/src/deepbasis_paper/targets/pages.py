@@ -59,7 +59,8 @@ def sweep(
 def markdown(head: Sequence[str], lines: Iterable[Sequence[str]], left: int = 2) -> list[str]:
     """A table; the columns after the `left` first ones are numbers."""
     marks = ["---"] * left + ["---:"] * (len(head) - left)
-    return [*(f"| {' | '.join(line)} |" for line in (head, marks, *lines)), ""]
+    rows = ([cell.replace("|", r"\|") for cell in line] for line in (head, marks, *lines))
+    return [*(f"| {' | '.join(row)} |" for row in rows), ""]
 
 
 def _show(cells: Mapping[Row, Cell], cell: Cell, metric: str, theirs: float | None) -> str:
