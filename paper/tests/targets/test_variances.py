@@ -101,13 +101,15 @@ def test_an_option_that_overflows_is_infinite_and_the_page_says_why(plan, monkey
     monkeypatch.setattr(variances, "choices", lambda *_: options.items())
     monkeypatch.setattr(variances, "COUNTS", ("48",))  # scores are kept
     monkeypatch.setattr(variances, "FRAMES", 2)
-    for _ in ("computed", "kept"):
+    for code in ("computed", "kept"):
+        monkeypatch.setattr(variances, "commit", lambda code=code: code)
         run("variances", plan, "the command")
         page = (plan.out / "rooms-variances.md").read_text()
         assert "| both | inf / inf / inf | inf to inf | inf |" in page
         assert "| both | inf / inf |" in page
         assert page.count("inf: the predicted depth") == 2  # below the tables of each network
         assert "**ours**: NEES within" in page
+        assert "code computed; " in page  # that of the scores
         text = (plan.out / "rooms-variances.json").read_text()
         assert "Infinity" not in text
         by_option = json.loads(text)["variances"]["low-bdbf-rgb-corrected-s0"]

@@ -133,9 +133,16 @@ def half_and_half(model: Ensemble) -> Method:
     return complete
 
 
-def compare(plan: Plan, training: Training, path: Path, paper: Path, frames: Frames) -> Scores:
-    """Score all options; scores are kept in a file for each number of points."""
+def compare(
+    plan: Plan, training: Training, path: Path, paper: Path, frames: Frames
+) -> tuple[Scores, set[str]]:
+    """Score all options; scores are kept in a file for each number of points.
+
+    Returns:
+        The scores, and the commits of the code that made them.
+    """
     found: Scores = {}
+    commits: set[str] = set()
     methods: dict[str, Method] = {}
     for points in COUNTS:
         key = f"{digest(path)[:6]}{digest(paper)[:6]}-{fingerprint(frames)[:6]}-{plan.seed}"
@@ -150,9 +157,11 @@ def compare(plan: Plan, training: Training, path: Path, paper: Path, frames: Fra
             file.parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(file) as out:
                 out.write(json.dumps({"commit": commit(), "scores": scores}, indent=1).encode())
-        for name, metrics in json.loads(file.read_text())["scores"].items():
+        kept = json.loads(file.read_text())
+        commits.add(kept["commit"])
+        for name, metrics in kept["scores"].items():
             found.setdefault(name, {})[points] = Score(name, points, metrics or INFINITE, {})
-    return found
+    return found, commits
 
 
 def score(
@@ -216,6 +225,7 @@ def write(plan: Plan, command: str) -> None:
     """Compare for every bdbf network, and write the page."""
     some = subsample(open_test_frames(plan, source_of(plan)), FRAMES)
     lines, missing, every = [TEXT, "", f"Scored on {len(some)} of the test frames.", ""], [], {}
+    commits: set[str] = set()
     for regime in ROWS:
         for method, depth_input in ROWS[regime]:
             if method != "bdbf":
@@ -226,11 +236,12 @@ def write(plan: Plan, command: str) -> None:
             if paper is None or path is None:
                 missing += [one for one in (twin, training) if not one.model.exists()]
                 continue
-            scores = compare(plan, training, path, paper, some)
+            scores, made_by = compare(plan, training, path, paper, some)
+            commits |= made_by
             lines += [f"## bdbf {depth_input}, {TITLES[regime]}", "", *tables(scores)]
             lines += [verdict(scores), ""]
             every[training.name] = {
                 name: {points: plain(one) for points, one in by_points.items()}
                 for name, by_points in scores.items()
             }
-    write_page(plan, "variances", command, lines, {}, missing, variances=every)
+    write_page(plan, "variances", command, lines, {}, missing, commits, variances=every)
