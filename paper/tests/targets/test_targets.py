@@ -122,6 +122,7 @@ def test_the_page_of_claims_is_computed_from_what_is_stored(plan, monkeypatch):
     assert "| at most 1 | not printed | not measured | - | [mid](rooms-mid.md) |" in page
     assert "| run time of bdbf over that of log | at most 2 | 1.437 | 1.500 | yes |" in page
     assert "| below 1 | not printed | not measured | - | low |" in page
+    assert r"| at 5 %: \|ln NEES\| over the best" in page  # a bar would end the cell
     assert page.count("It was a short training.") == 1
     assert "$ the command" in page
 

@@ -10,7 +10,7 @@ from matplotlib import image
 
 from deepbasis.data.sources import Source
 from deepbasis.data.with_points import WithPoints
-from deepbasis.evaluation import Score
+from deepbasis.evaluation import Estimate, Score
 from deepbasis.fit import Gamma
 from deepbasis.layer import CalibrationRow
 from deepbasis.patterns import parse
@@ -90,6 +90,41 @@ def test_the_verdict_is_counted(plan):
         "variance: nowhere; **correlated**: NEES within 0.8 to 1.25: no, AUCE at most 0.03: no, "
         "worse than the paper's variance: NLL at 50."
     )
+
+
+def test_an_option_that_overflows_is_infinite_and_the_page_says_why(plan, monkeypatch):
+    def constant(log_depth):
+        return lambda image, sparse: Estimate(*(torch.full(sparse[0].shape, x) for x in log_depth))
+
+    fine, overflowing = constant((1.0, 0.5)), constant((1000.0, 0.5))
+    options = {"paper": fine, "ours": fine, "both": overflowing, "correlated": fine}
+    monkeypatch.setattr(variances, "choices", lambda *_: options.items())
+    monkeypatch.setattr(variances, "COUNTS", ("48",))  # scores are kept
+    monkeypatch.setattr(variances, "FRAMES", 2)
+    for code in ("computed", "kept"):
+        monkeypatch.setattr(variances, "commit", lambda code=code: code)
+        run("variances", plan, "the command")
+        page = (plan.out / "rooms-variances.md").read_text()
+        assert "| both | inf / inf / inf | inf to inf | inf |" in page
+        assert "| both | inf / inf |" in page
+        assert page.count("inf: the predicted depth") == 2  # below the tables of each network
+        assert "**ours**: NEES within" in page
+        assert "code computed; " in page  # that of the scores
+        text = (plan.out / "rooms-variances.json").read_text()
+        assert "Infinity" not in text
+        by_option = json.loads(text)["variances"]["low-bdbf-rgb-corrected-s0"]
+        assert by_option["both"]["48"] is None
+        assert by_option["ours"]["48"]["mae"] > 0
+
+
+def test_other_mistakes_of_an_option_are_not_hidden(plan, monkeypatch):
+    def negative(image, sparse):
+        return Estimate(torch.zeros(sparse[0].shape), torch.full(sparse[0].shape, -1.0))
+
+    monkeypatch.setattr(variances, "choices", lambda *_: {"ours": negative}.items())
+    monkeypatch.setattr(variances, "COUNTS", ("49",))
+    with pytest.raises(ValueError, match="cannot be scored: `var` is 0 or negative"):
+        run("variances", plan, "the command")
 
 
 def test_the_row_is_drawn(plan):

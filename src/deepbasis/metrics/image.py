@@ -28,6 +28,10 @@ COLUMNS = ("pixels", *SUMS, *AREAS)
 COARSE, FINE = 2.0**-10, 2.0**-44
 
 
+class DepthOverflow(ValueError):
+    """Predicted depth, or its 95 % interval, is too large for float64."""
+
+
 class ImageScore(NamedTuple):
     """A row of the table of images, and totals that are added over images."""
 
@@ -102,7 +106,7 @@ def _pixels(mean: Tensor, var: Tensor, true_m: Tensor, distribution: ErrorDistri
     levels = (ONE_SIGMA, *(p / 100 for p in COVERED))
     std, *widths = (_width(mean, var, level, distribution) for level in levels)
     if not ((depth > 0) & widths[-1].isfinite()).all():
-        raise ValueError("depth or its 95 % interval overflows float64; check the fit")
+        raise DepthOverflow("depth or its 95 % interval overflows float64; check the fit")
     return Pixels(true, depth, std / 2, error, var, widths)
 
 

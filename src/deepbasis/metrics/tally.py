@@ -72,7 +72,7 @@ class Tally:
         try:
             row, totals = score(mean, var, _masked(true_m, mask), distribution or self.distribution)
         except ValueError as error:
-            raise ValueError(f"image {name!r} cannot be scored: {error}") from error
+            raise type(error)(f"image {name!r} cannot be scored: {error}") from error
         self.rows[name] = row
         self._add_totals(totals)
 

@@ -59,7 +59,8 @@ def sweep(
 def markdown(head: Sequence[str], lines: Iterable[Sequence[str]], left: int = 2) -> list[str]:
     """A table; the columns after the `left` first ones are numbers."""
     marks = ["---"] * left + ["---:"] * (len(head) - left)
-    return [*(f"| {' | '.join(line)} |" for line in (head, marks, *lines)), ""]
+    rows = ([cell.replace("|", r"\|") for cell in line] for line in (head, marks, *lines))
+    return [*(f"| {' | '.join(row)} |" for row in rows), ""]
 
 
 def _show(cells: Mapping[Row, Cell], cell: Cell, metric: str, theirs: float | None) -> str:
@@ -95,15 +96,18 @@ def write_page(
     lines: Sequence[str],
     cells: Cells,
     missing: Iterable[Training] = (),
+    commits: Iterable[str] = (),
     **more: Any,
 ) -> None:
     """Write OUT/DATA-TARGET.md, to be read, and .json, with every number.
 
     What is `missing`, besides what the cells miss, is listed with the commands that train it.
+    `commits` are the code of scores that are not in cells.
     """
     source = source_of(plan)
     count = len(source.open("test"))
-    codes = sorted({one.commit for cell in cells.values() for one in cell.kept} or {commit()})
+    of_cells = {one.commit for cell in cells.values() for one in cell.kept}
+    codes = sorted(of_cells.union(commits) or {commit()})
     told = f"{count} test frames, split {split(source)}, code {', '.join(codes)}"
     about = {
         "command": command, "version": deepbasis.__version__, "commit": commit(),

@@ -17,6 +17,7 @@ from deepbasis.data.sources import fingerprint, subsample
 from deepbasis.evaluation import Estimate, Method, Score, commit, model_method, tally_all
 from deepbasis.latent import is_valid
 from deepbasis.layer import BasisFit, Errors
+from deepbasis.metrics.image import DepthOverflow
 from deepbasis.points import Points
 from deepbasis_paper.model import Ensemble
 from deepbasis_paper.networks import Given, RgbdNetwork
@@ -46,6 +47,11 @@ TEXT = (
 )
 # What the options are judged by.
 METRICS = ("nees", "auce_all", "nll", "mae", "ause")
+INFINITE = dict.fromkeys(METRICS, math.inf)
+OVERFLOW = (
+    "inf: the predicted depth of at least one frame, or its 95 % interval, overflows float64. The "
+    "option has no mean over frames there, and all its metrics count as infinite."
+)
 Scores = dict[str, dict[str, Score]]
 """By option and points."""
 
@@ -127,9 +133,16 @@ def half_and_half(model: Ensemble) -> Method:
     return complete
 
 
-def compare(plan: Plan, training: Training, path: Path, paper: Path, frames: Frames) -> Scores:
-    """Score all options; scores are kept in a file for each number of points."""
+def compare(
+    plan: Plan, training: Training, path: Path, paper: Path, frames: Frames
+) -> tuple[Scores, set[str]]:
+    """Score all options; scores are kept in a file for each number of points.
+
+    Returns:
+        The scores, and the commits of the code that made them.
+    """
     found: Scores = {}
+    commits: set[str] = set()
     methods: dict[str, Method] = {}
     for points in COUNTS:
         key = f"{digest(path)[:6]}{digest(paper)[:6]}-{fingerprint(frames)[:6]}-{plan.seed}"
@@ -137,18 +150,39 @@ def compare(plan: Plan, training: Training, path: Path, paper: Path, frames: Fra
         if not file.exists():
             methods = methods or dict(choices(training, path, paper))
             print(f"scoring all variances of {training.name} at {points}", flush=True)
-            tallies = tally_all(methods, frames, points, plan.seed)
-            scores = {name: Score.of(name, points, t).metrics for name, t in tallies.items()}
+            scores = {
+                name: score(name, method, frames, points, plan.seed)
+                for name, method in methods.items()
+            }
             file.parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(file) as out:
                 out.write(json.dumps({"commit": commit(), "scores": scores}, indent=1).encode())
-        for name, metrics in json.loads(file.read_text())["scores"].items():
-            found.setdefault(name, {})[points] = Score(name, points, metrics, {})
-    return found
+        kept = json.loads(file.read_text())
+        commits.add(kept["commit"])
+        for name, metrics in kept["scores"].items():
+            found.setdefault(name, {})[points] = Score(name, points, metrics or INFINITE, {})
+    return found, commits
+
+
+def score(
+    name: str, method: Method, frames: Frames, points: str, seed: int
+) -> dict[str, float] | None:
+    """Metrics of one option; None if it overflows on some frame, since JSON has no infinity."""
+    try:
+        tally = tally_all({name: method}, frames, points, seed)[name]
+    except DepthOverflow as error:
+        print(f"{name} has no score: {error}", flush=True)
+        return None
+    return Score.of(name, points, tally).metrics
+
+
+def plain(found: Score) -> dict[str, float] | None:
+    """The metrics, for JSON."""
+    return None if found.metrics == INFINITE else found.metrics
 
 
 def tables(scores: Scores) -> list[str]:
-    """Calibration, with the worst of each option, and accuracy."""
+    """Calibration, with the worst of each option, and accuracy; below, why some are infinite."""
     calibrated, accurate = [], []
     for name, by_points in scores.items():
         metrics = [by_points[points].metrics for points in COUNTS]
@@ -158,10 +192,12 @@ def tables(scores: Scores) -> list[str]:
         cells = (f"{m['nees']:.2f} / {m['auce_all']:.3f} / {m['nll']:.2f}" for m in metrics)
         calibrated.append([name, *cells, *worst])
         accurate.append([name, *(f"{m['mae']:.3f} / {m['ause']:.3f}" for m in metrics)])
+    overflows = any(one.metrics == INFINITE for row in scores.values() for one in row.values())
     return [
         "NEES / AUCE over all pixels / NLL at each number of points:", "",
         *markdown(["variance", *COUNTS, "NEES, range", "worst AUCE"], calibrated, left=1),
         "MAE / AUSE (m):", "", *markdown(["variance", *COUNTS], accurate, left=1),
+        *([OVERFLOW, ""] if overflows else []),
     ]  # fmt: skip
 
 
@@ -189,6 +225,7 @@ def write(plan: Plan, command: str) -> None:
     """Compare for every bdbf network, and write the page."""
     some = subsample(open_test_frames(plan, source_of(plan)), FRAMES)
     lines, missing, every = [TEXT, "", f"Scored on {len(some)} of the test frames.", ""], [], {}
+    commits: set[str] = set()
     for regime in ROWS:
         for method, depth_input in ROWS[regime]:
             if method != "bdbf":
@@ -199,11 +236,12 @@ def write(plan: Plan, command: str) -> None:
             if paper is None or path is None:
                 missing += [one for one in (twin, training) if not one.model.exists()]
                 continue
-            scores = compare(plan, training, path, paper, some)
+            scores, made_by = compare(plan, training, path, paper, some)
+            commits |= made_by
             lines += [f"## bdbf {depth_input}, {TITLES[regime]}", "", *tables(scores)]
             lines += [verdict(scores), ""]
             every[training.name] = {
-                name: {points: score.metrics for points, score in by_points.items()}
+                name: {points: plain(one) for points, one in by_points.items()}
                 for name, by_points in scores.items()
             }
-    write_page(plan, "variances", command, lines, {}, missing, variances=every)
+    write_page(plan, "variances", command, lines, {}, missing, commits, variances=every)
