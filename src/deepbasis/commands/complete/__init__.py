@@ -124,7 +124,7 @@ class Complete:
     at least 40 held-out points."""
     save_calibration: Path | None = None
     """Run the check, and write one conformal table for all frames to this .json file; needs 9
-    frames or more."""
+    frames with points or more."""
     calibration: Path | None = None
     """Use the intervals of a conformal table written by --save-calibration or `deepbasis adapt`."""
     device: str | None = None
@@ -216,11 +216,6 @@ class Complete:
             )
         if self.rescale and self.calibration is not None:
             raise ValueError("--rescale calibrates each frame separately: leave out --calibration")
-        if self.sequence and self.checks:
-            raise ValueError(
-                "--check, --rescale and --save-calibration are for single images: leave out "
-                "--sequence"
-            )
         if self.tolerance is not None and not self.tolerance >= 0:
             raise ValueError(f"--tolerance {self.tolerance:g} must be 0 or more seconds")
         if self.out_bag is not None and self.out_bag.suffix.lower() in (".mcap", ".db3"):
