@@ -106,6 +106,8 @@ MUTANTS = [
     ("layer/errors.py", "ratio + kernel.noise(claimed) - kernel.noise(trust)", "ratio", "test_result.py"),
     ("self_check.py", "in np.abs(self.error) <= self.half", "in np.abs(self.error) >= self.half", "test_self_check.py::test_a_verdict_is_right_about_errors_of_known_size"),
     ("self_check.py", "min(n, share * (1 - share) / var)", "n", "test_self_check.py::test_bounds_are_wider_if_points_of_a_cell_are_alike"),
+    ("self_check.py", "distance_to_points(other.points, size)", "distance_to_points(rows[~removed], size)", "test_check_frame.py::test_points_that_are_carried_over_count_in_the_distances"),
+    ("stream.py", "resets=[*self.resets]", "resets=self.resets", "test_check_frame.py::test_a_check_after_a_cut_does_not_reset_the_stream"),
     ("conformal.py", "np.full(n, 1 / (n + 1))", "np.full(n, 1 / n)", "test_conformal.py"),
     ("conformal.py", "1 / (size[which] * (len(size) + 1.0))", "1 / (size[which] * len(size))", "test_conformal.py"),
     ("conformal.py", "np.where(free, half, np.maximum(half, own))", "half", "test_conformal.py"),

@@ -5,7 +5,7 @@ Points are held out singly, which represents pixels near points, and in blocks, 
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from scipy.special import betaincinv
 
 from deepbasis import latent
@@ -21,10 +22,11 @@ from deepbasis.conformal import ConformalTable
 from deepbasis.data.formats import load_array, write_npy
 from deepbasis.layer import Errors
 from deepbasis.model import Scene
-from deepbasis.points import distance_to_points
+from deepbasis.points import Points, distance_to_points
 from deepbasis.registration import Registration, check_registration
 from deepbasis.result import Completion
 from deepbasis.shapes import Bool, Float, Int
+from deepbasis.stream import Stream
 
 Verdict = Literal["contradicted", "not contradicted", "too few points to tell"]
 
@@ -314,13 +316,68 @@ def check(
         seed: of the draw.
     """
     _check_pair(scene, answer)
-    rows, size = answer.points, scene.pyramid.size
+    rows = answer.points
+    wrong = {(one.u, one.v) for one in answer.outliers}
+    right = np.array([(u, v) not in wrong for u, v in rows[:, :2].tolist()], np.bool_)
+
+    def complete(kept: Bool[np.ndarray, " n"]) -> Completion:
+        return scene.complete(rows[kept], errors=errors, robust=robust, huber=huber)
+
+    return _check_points(scene, rows, right, complete, seed)
+
+
+def check_frame(
+    stream: Stream,
+    scene: Scene,
+    points: ArrayLike | Points | None = None,
+    pose: ArrayLike | None = None,
+    name: str | None = None,
+    *,
+    seed: int = 0,
+) -> Check:
+    """The check of the next frame of a stream, before it is added; the stream is not changed.
+
+    Held-out points are predicted from the other points of the frame and all frames before it. So
+    points that are carried over from earlier frames count as used points in the distances.
+
+    Args:
+        stream: the sequence up to the frame.
+        scene, points, pose, name: of the frame, as in `Stream.add`.
+        seed: of the draw.
+    """
+    if not isinstance(stream, Stream):
+        raise ValueError(f"the stream is {show(stream)}; pass a `deepbasis.stream.Stream`")
+    _check_scene(scene)
+    own = stream.own_points(scene, points)
+
+    def complete(kept: Bool[np.ndarray, " n"]) -> Completion:
+        return stream.copy().add(scene, own.where(torch.from_numpy(kept)), pose, name)
+
+    return _check_points(scene, own.rows, stream.judge(scene, own).numpy(), complete, seed)
+
+
+def _check_points(
+    scene: Scene,
+    rows: Float[np.ndarray, "n columns"],
+    right: Bool[np.ndarray, " n"],
+    complete: Callable[[Bool[np.ndarray, " n"]], Completion],
+    seed: int,
+) -> Check:
+    """Hold out points, and try to move those that are right.
+
+    Args:
+        scene: the image.
+        rows: its points.
+        right: which of them do not contradict the others.
+        complete: completes the image from some of the points.
+        seed: of the draw.
+    """
+    size = scene.pyramid.size
     spacing = usual_distance(rows)
     height, width = size
     found = [_nothing()]
     for removed, scored in draw_rounds(rows, size, np.random.default_rng(seed)):
-        held = rows[scored]
-        other = scene.complete(rows[~removed], errors=errors, robust=robust, huber=huber)
+        held, other = rows[scored], complete(~removed)
         column, row = np.floor(held[:, :2] + 0.5).astype(int).T
         half = np.stack([other.half_width(level)[row, column] for level in LEVELS])
         half = half.astype(np.float64)
@@ -328,7 +385,7 @@ def check(
             sigmas = np.array([NormalDist().inv_cdf((1 + level) / 2) for level in LEVELS])
             half = np.hypot(half, sigmas[:, None] * held[:, 3] / held[:, 2])
         z = latent.to_latent(torch.from_numpy(held[:, 2])).numpy()
-        distance = distance_to_points(rows[~removed], size)[row, column].astype(np.float64)
+        distance = distance_to_points(other.points, size)[row, column].astype(np.float64)
         cell = (row * CELLS // height) * CELLS + column * CELLS // width
         found.append(
             Check(
@@ -343,18 +400,21 @@ def check(
             )
         )
     joined = Check.join(found)
-    wrong = {(one.u, one.v) for one in answer.outliers}
-    right = np.array([(u, v) not in wrong for u, v in rows[:, :2].tolist()], np.bool_)
     registration = check_registration(scene, rows[right])
     parts = {name: getattr(joined, name) for name in Check.__dataclass_fields__}
     parts |= {"registration": registration, "named": 1 - float(right.mean()) if len(rows) else 0.0}
     return Check(**parts | {"frame": np.zeros(len(joined))})
 
 
-def _check_pair(scene: object, answer: object) -> None:
-    """Refuse what is not a scene and a completion of it."""
+def _check_scene(scene: object) -> None:
+    """Refuse what is not a scene."""
     if not isinstance(scene, Scene):
         raise ValueError(f"the scene is {show(scene)}; pass what `model.prepare(image)` gave")
+
+
+def _check_pair(scene: Scene, answer: Completion) -> None:
+    """Refuse what is not a scene and a completion of it."""
+    _check_scene(scene)
     if not isinstance(answer, Completion):
         raise ValueError(
             f"the completion to check is {show(answer)}; pass what `scene.complete(points)` gave"

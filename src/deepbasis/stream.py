@@ -217,10 +217,9 @@ class Stream:
         """
         size = (scene.image.shape[2], scene.image.shape[3])
         place = self._check(size, pose, str(self.count) if name is None else name)
-        own = to_points(points, size).inside(size, self.limit)
-        own = own.where(own.weight > 0)
-        if self.robust and len(own):
-            right = self.layer.judge(scene.observe(own, errors=self.errors)).cpu() <= WRONG
+        own = self.own_points(scene, points)
+        if self.robust:
+            right = self.judge(scene, own)
             own = own.where(right)
             if left_out := int((~right).sum()):
                 own = replace(own, dropped=own.dropped | {LEFT_OUT: left_out})
@@ -260,6 +259,23 @@ class Stream:
         self.last = LastFrame(grey, mean, known, fitted, place, used)
         self.count += 1
         return out
+
+    def copy(self) -> "Stream":
+        """A stream in the same state; frames that are added to it do not change this one."""
+        return replace(self, resets=[*self.resets])
+
+    def own_points(self, scene: View, points: ArrayLike | Points | None) -> Points:
+        """The valid points of a frame, in reading order."""
+        size = scene.pyramid.size
+        own = to_points(points, size).inside(size, self.limit)
+        return own.where(own.weight > 0)
+
+    @torch.no_grad()
+    def judge(self, scene: View, own: Points) -> Bool[Tensor, "n"]:
+        """Which points of a frame do not contradict its others."""
+        if not len(own):
+            return torch.ones(0, dtype=torch.bool)
+        return self.layer.judge(scene.observe(own, errors=self.errors)).cpu() <= WRONG
 
     def _check(self, size: tuple[int, int], pose: ArrayLike | None, name: str) -> Tensor | None:
         """The pose as a tensor; frames that do not belong to the sequence are refused."""

@@ -321,7 +321,7 @@ BAD = [
     ("--sparse map.npy --calibration camera.json", "there is no file camera.json; check its name"),
     ("--sparse map.npy --calibration folder", "folder is a folder, not a file; check its name"),
     ("--rescale", "--rescale needs points to hold out, and there are none: pass --sparse"),
-    ("--sparse map.npy --save-calibration c.json", "needs 9 frames or more, and there are 1"),
+    ("--sparse map.npy --save-calibration c.json", "needs 9 frames with points or more, and there"),
     ("--sparse map.npy --cloud", "--cloud needs the camera: pass --intrinsics"),
     ("--sparse map.png --depth-scale 0", "--depth-scale 0 is not positive; metres = value / scale"),
     ("--sparse map.npy --huber inf", "--huber inf is not a positive number of standard deviations"),

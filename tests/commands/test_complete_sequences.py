@@ -151,7 +151,6 @@ def test_depth_images_may_be_named_by_the_numbers_of_a_video(complete):
     [
         ("rgb --poses poses.txt", "--poses is for sequences only: pass --sequence"),
         ("--sequence rgb --poses poses.txt", "--poses needs the camera: pass --intrinsics"),
-        ("--sequence rgb --check", "are for single images: leave out --sequence"),
         (
             "--sequence rgb --intrinsics camera.txt --poses camera.txt",
             "camera.txt, line 1, is not a pose; expected `timestamp tx ty tz qx qy qz qw`",

@@ -10,8 +10,24 @@ import torch
 import deepbasis
 from deepbasis import patterns
 from deepbasis.data.packaged import packaged
+from deepbasis.data.worlds import Worlds
 
 LARGE = np.log(1.25)
+# Depths of wrong points.
+KINDS = {
+    "x2.5": lambda depth, _: 2.5 * depth,
+    "/2.5": lambda depth, _: depth / 2.5,
+    "random": lambda depth, rng: rng.uniform(0.5, 10, len(depth)),
+}
+# By share of wrong points: limits on the MAE relative to right points without the search, on the
+# share of points that are far off that are named, and on the share of right points that are.
+LIMITS = {
+    0: (1.02, 0.9, 0.01),
+    0.01: (1.08, 0.9, 0.01),
+    0.05: (1.18, 0.9, 0.01),
+    0.1: (1.28, 0.9, 0.01),
+    0.3: (2.12, 0.85, 0.02),
+}
 
 
 def draw(sample, count, seed):
@@ -90,6 +106,37 @@ def test_indoor_finds_wrong_points_and_loses_little_on_right_ones():
     assert found >= 0.9 * large
     assert false <= 0.01 * same
     assert np.sum(clean_counts, 0)[3] <= 0.01 * same
+
+
+def compare(scene, sample, seed):
+    """By share of wrong points: ratios of MAE, one for each kind, and sums of `count_named`."""
+    depth, right = sample.depth[0].numpy(), draw(sample, 500, seed)
+    plain, _, _ = score(scene.complete(right, robust=False), depth)
+    ratios, counts = {}, {}
+    for share in LIMITS:
+        outs = []
+        for change in KINDS.values() if share else [KINDS["x2.5"]]:
+            rng, rows = np.random.default_rng(seed), right.copy()
+            chosen = rng.permutation(len(rows))[: round(share * len(rows))]
+            rows[chosen, 2] = change(rows[chosen, 2], rng)
+            outs.append((scene.complete(rows), rows))
+        ratios[share] = [score(out, depth)[0] / plain for out, _ in outs]
+        counts[share] = np.sum([count_named(out, rows, right) for out, rows in outs], 0)
+    return ratios, counts
+
+
+@pytest.mark.slow
+def test_indoor_is_robust_to_any_share_of_wrong_points():
+    """Geometric means over 27 rooms that it does not know and three kinds of wrong points."""
+    model, frames = deepbasis.load("indoor"), [packaged("rooms")]
+    frames += [Worlds("rooms", 12, seed=seed, size=(240, 320)) for seed in (0, 5)]
+    samples = [one[i] for one in frames for i in range(len(one))]
+    found = [compare(model.prepare(one.image), one, i) for i, one in enumerate(samples)]
+    for share, (ratio, named, false) in LIMITS.items():
+        assert np.exp(np.mean(np.log([ratios[share] for ratios, _ in found]))) < ratio, share
+        large, large_named, same, same_named = np.sum([counts[share] for _, counts in found], 0)
+        assert large_named >= named * large, share
+        assert same_named <= false * same, share
 
 
 @pytest.mark.parametrize(("name", "world"), [("open", "rooms"), ("outdoor", "roads")])

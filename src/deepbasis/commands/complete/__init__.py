@@ -116,15 +116,15 @@ class Complete:
     figure: bool = True
     """Do not draw image, depth and std."""
     check: bool = False
-    """Hold out points, predict them from the others, and report whether they contradict the error
-    bars or the image, with the most likely cause."""
+    """Hold out points, predict them from the others (in a sequence also from the frames before),
+    and report whether they contradict the error bars or the image, with the most likely cause."""
     rescale: bool = False
     """Run the check, and widen the intervals until their coverage is correct on the held-out points
     of the frame: split conformal prediction, by level and by distance to the nearest point. Needs
     at least 40 held-out points."""
     save_calibration: Path | None = None
     """Run the check, and write one conformal table for all frames to this .json file; needs 9
-    frames or more."""
+    frames with points or more. Take that of sequences from several places."""
     calibration: Path | None = None
     """Use the intervals of a conformal table written by --save-calibration or `deepbasis adapt`."""
     device: str | None = None
@@ -216,11 +216,6 @@ class Complete:
             )
         if self.rescale and self.calibration is not None:
             raise ValueError("--rescale calibrates each frame separately: leave out --calibration")
-        if self.sequence and self.checks:
-            raise ValueError(
-                "--check, --rescale and --save-calibration are for single images: leave out "
-                "--sequence"
-            )
         if self.tolerance is not None and not self.tolerance >= 0:
             raise ValueError(f"--tolerance {self.tolerance:g} must be 0 or more seconds")
         if self.out_bag is not None and self.out_bag.suffix.lower() in (".mcap", ".db3"):

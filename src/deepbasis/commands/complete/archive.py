@@ -32,6 +32,7 @@ from deepbasis.commands.complete.run import (
     make_bar,
     of_frames,
     open_model,
+    save_table,
     state_together,
 )
 from deepbasis.commands.complete.shards import (
@@ -343,7 +344,7 @@ def run_archive(
         need("pyarrow.parquet", "ray", "writing shards")
         settings = replace(settings, figure=False)
     frames = list_frames(settings)
-    check_tables(settings, len(frames))
+    check_tables(settings, frames)
     tasks = assign(frames, settings.shard_frames or GROUP, settings.checks)
     check_out(frames, tasks, settings)
     remove(settings.out / REPORT)  # it would describe what this run replaces
@@ -410,7 +411,7 @@ def conclude(reports: list[GroupReport], settings: Complete) -> None:
         joined = replace(Check.join(parts), widened=settings.rescale)
         report["check"]["statement"] = joined.statement
         if settings.save_calibration is not None:
-            joined.table().save(settings.save_calibration)
+            save_table(joined, settings.save_calibration)
     with (
         TemporaryDirectory(prefix="deepbasis-") as scratch,
         write_whole(settings.out / REPORT, Path(scratch)) as file,

@@ -61,6 +61,11 @@ class Frame(NamedTuple):
     shown: str = ""
     """Original path of the image, if `image` is a copy."""
 
+    @property
+    def has_points(self) -> bool:
+        """Whether there is something to read points from."""
+        return self.sparse is not None or self.recording is not None
+
 
 class Loaded(NamedTuple):
     """One frame as read."""

@@ -24,7 +24,7 @@ NOT_RESULTS = (
 )  # fmt: skip
 
 
-def check_tables(settings: Complete, frames: int) -> None:
+def check_tables(settings: Complete, frames: Sequence[Frame]) -> None:
     """Refuse a conformal table that cannot be read, or will not be written, before the work."""
     if settings.calibration is not None:
         ConformalTable.load(settings.calibration)
@@ -36,9 +36,10 @@ def check_tables(settings: Complete, frames: int) -> None:
             f"--save-calibration {settings.save_calibration} cannot be written: {folder} is not a "
             "folder, or is read-only; choose another file"
         )
-    if frames < FEWEST_GROUPS:
+    if (count := sum(frame.has_points for frame in frames)) < FEWEST_GROUPS:
         raise ValueError(
-            f"--save-calibration needs {FEWEST_GROUPS} frames or more, and there are {frames}"
+            f"--save-calibration needs {FEWEST_GROUPS} frames with points or more, and there are "
+            f"{count}"
         )
 
 

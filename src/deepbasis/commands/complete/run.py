@@ -8,8 +8,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -26,7 +28,7 @@ from deepbasis.data.limits import MissingOption, in_memory
 from deepbasis.model import Completer, find_model
 from deepbasis.model import load as load_model
 from deepbasis.result import Completion
-from deepbasis.self_check import Check, check
+from deepbasis.self_check import Check, check, check_frame
 from deepbasis.stream import Stream
 
 T = TypeVar("T")
@@ -71,7 +73,7 @@ def run(settings: Complete) -> None:
     code is 1.
     """
     frames = find_frames(settings)
-    check_tables(settings, len(frames))
+    check_tables(settings, frames)
     planned = plan(frames, settings, find_model(settings.chosen_model))
     remove_abandoned([path for one in planned for path in one.files.values()])
     summaries = {one.frame.name: one.read_summary() for one in planned}
@@ -163,12 +165,18 @@ def report_checks(
             more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
             settings.say(f"contradicted: {', '.join(wrong[:NAMED])}{more}")
     if settings.save_calibration is not None and checks:
-        table = Check.join(checks).table()
-        table.save(settings.save_calibration)
+        table = save_table(Check.join(checks), settings.save_calibration)
         settings.say(
-            f"conformal table of {sum(table.scores)} points of {len(checks)} frames: "
+            f"conformal table of {sum(table.scores)} points of {table.groups} frames: "
             f"{settings.save_calibration}"
         )
+
+
+def save_table(joined: Check, path: Path) -> ConformalTable:
+    """Save the conformal table of many frames, also if all but one have no held-out points."""
+    table = ConformalTable.learn(joined.scores, joined.distance, joined.frame.astype(np.int64))
+    table.save(path)
+    return table
 
 
 def state_together(verdicts: list[str], statement: str) -> str:
@@ -279,11 +287,11 @@ def complete_one(
     options: Any = {"errors": settings.errors, "robust": settings.robust, "huber": settings.huber}
     if stream is None:
         answer = scene.complete(loaded.points, max_depth=settings.max_depth, **options)
+        found = check(scene, answer, **options) if settings.checks else None
     else:
-        answer = stream.add(scene, loaded.points, one.frame.pose, one.frame.name)
-    found = None
-    if settings.checks:
-        found = check(scene, answer, **options)
+        frame = scene, loaded.points, one.frame.pose, one.frame.name
+        found = check_frame(stream, *frame) if settings.checks else None
+        answer = stream.add(*frame)
     if settings.rescale:
         assert found is not None
         answer = answer.with_conformal(found.table())
