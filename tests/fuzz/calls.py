@@ -39,6 +39,8 @@ from deepbasis.page.session import Session, Workshop
 from deepbasis.page.uploads import Uploads
 from deepbasis.result import Completion
 from deepbasis.self_check import check as self_check
+from deepbasis.self_check import check_frame
+from deepbasis.stream import Stream
 
 CAMERA = [[40.0, 0, 15.5], [0, 40.0, 11.5], [0, 0, 1]]
 # Of a page, which are sent as JSON.
@@ -192,7 +194,7 @@ class Calls:
         return run
 
     def stream(self, rng: random.Random) -> Callable[[], object]:
-        """A sequence with odd frames."""
+        """A sequence with odd frames; a few are checked, which takes as long as ten others."""
         frames: list[object] = []
         for _ in range(rng.choice([1, 2, 3])):
             usual = rng.random() < 0.8
@@ -202,6 +204,17 @@ class Calls:
             frames.append(tuple(parts) if rng.random() < 0.9 else rng.choice([(), None, parts]))
         camera = make_camera(rng)
         depth = make_number(rng, 10.0) if rng.random() < 0.3 else None
+        checked = good_points(rng, rng.choice([1, 60])), make_pose(rng)
+
+        def check_frames() -> None:
+            state = Stream(self.model.network.fit, intrinsics=camera, max_depth=depth)
+            for frame in (checked, (make_points(rng), checked[1])):
+                found = check_frame(state, self.scene, *frame)
+                json.dumps(found.report(), allow_nan=False)
+                check_completion(state.add(self.scene, *frame))
+
+        if rng.random() < 0.05:
+            return check_frames
 
         def run() -> None:
             for out in self.model.stream(frames, intrinsics=camera, max_depth=depth):
