@@ -252,8 +252,8 @@ class Completer(nn.Module):
         Args:
             image: as in `complete`.
             intrinsics: of the camera, 3 x 3 in pixels of the image. With them, depth without points
-                is that of a camera with this field of view, if the model knows that of its training
-                frames. There is a warning if their principal point is far from the centre.
+                is corrected for a longer lens than that of the training frames, if the model knows
+                it. There is a warning if their principal point is far from the centre.
 
         Returns:
             The image with its bases.
@@ -463,6 +463,9 @@ class Completer(nn.Module):
                 if not 0 <= (channels := getattr(architecture, name)) <= MOST_CHANNELS:
                     raise ValueError(f"its {name} has {channels} channels")
             check_finite(tensors)
+            size = tensors.get("network.usual_size.size", torch.ones(2))
+            if size.shape != (2,) or not (size >= 1).all():
+                raise ValueError(f"its usual image size is {size.tolist()}")
         bases = find_bases(architecture, network, path)
         with reading(path, "a model"):
             model = cls(architecture, card, bases)

@@ -7,16 +7,21 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from lightning_fabric import Fabric
 
 import deepbasis
+from deepbasis.calibrate.distortions import Reduced
+from deepbasis.calibrate.familiarity import summaries
 from deepbasis.data.packaged import packaged
-from deepbasis.nets.usual_size import LARGEST, UsualSize
+from deepbasis.nets.basis import BasisNet, Features
+from deepbasis.nets.usual_size import LARGEST, STRIDE, UsualSize
+from models import make_model
 
 
 @pytest.fixture
 def usual():
     found = UsualSize()
-    found.store(size=torch.tensor((60, 80)))
+    found.store(size=torch.tensor((192, 256)))
     return found
 
 
@@ -31,33 +36,54 @@ def room():
 
 
 def test_images_of_up_to_the_usual_size_are_not_touched(usual):
-    for size in ((60, 80), (30, 200), (round(60 * LARGEST) - 1, round(80 * LARGEST) - 1)):
+    for size in ((192, 256), (96, 500), (round(192 * LARGEST) - 1, round(256 * LARGEST) - 1)):
         image = torch.zeros(1, 3, *size, dtype=torch.uint8)
         assert usual.reduce(image) is image
     huge = torch.zeros(1, 3, 600, 800, dtype=torch.uint8)
     assert UsualSize().reduce(huge) is huge
 
 
-@pytest.mark.parametrize("size", [(600, 800), (81, 99), (100, 1200), (4000, 3)])
-def test_larger_images_keep_their_shape_and_have_the_largest_area(usual, size):
-    height, width = usual.reduce(torch.zeros(1, 3, *size, dtype=torch.uint8)).shape[2:]
-    factor = LARGEST * math.sqrt(60 * 80 / (size[0] * size[1]))
-    assert abs(height - factor * size[0]) <= 0.5
-    assert abs(width - factor * size[1]) <= 0.5 or width == 1
+@pytest.mark.parametrize("size", [(600, 800), (250, 309), (300, 3600), (90000, 2)])
+def test_larger_images_have_about_the_largest_area_in_whole_strides(usual, size):
+    found = usual.reduce(torch.zeros(1, 3, *size, dtype=torch.uint8)).shape[2:]
+    factor = LARGEST * math.sqrt(192 * 256 / (size[0] * size[1]))
+    for side, own in zip(found, size, strict=True):
+        assert side == own < STRIDE or (side % STRIDE == 0 and abs(side - factor * own) <= 16)
 
 
 def test_reducing_averages_the_pixels_it_skips(usual):
-    lattice = torch.zeros(1, 3, 600, 800, dtype=torch.uint8)
+    lattice = torch.zeros(1, 3, 1920, 2560, dtype=torch.uint8)
     lattice[:, :, ::2, 1::2] = lattice[:, :, 1::2, ::2] = 200
     inner = usual.reduce(lattice)[:, :, 2:-2, 2:-2]
     torch.testing.assert_close(inner, torch.full_like(inner, 100.0), atol=1, rtol=0)
+
+
+def ramp(height, width):
+    """Where the centre of each pixel is, as a share of the height and of the width."""
+    rows, columns = ((torch.arange(n) + 0.5) / n for n in (height, width))
+    return torch.stack(torch.meshgrid(rows, columns, indexing="ij"))[None]
+
+
+def test_nothing_is_moved_when_images_are_reduced(usual):
+    found = usual.reduce(ramp(600, 800))
+    wanted = ramp(*found.shape[2:])
+    inner = (..., slice(3, -3), slice(3, -3))
+    torch.testing.assert_close(found[inner], wanted[inner], atol=1e-4, rtol=0)
+
+
+def test_nothing_is_moved_when_the_maps_of_the_kernel_are_enlarged():
+    features = Features([], ramp(200, 270), ramp(200, 270)[:, :1]).at_size((600, 801))
+    wanted = ramp(600, 801)
+    inner = (..., slice(3, -3), slice(3, -3))
+    torch.testing.assert_close(features.embedding[inner], wanted[inner], atol=1e-4, rtol=0)
+    torch.testing.assert_close(features.amplitude[inner], wanted[:, :1][inner], atol=1e-4, rtol=0)
 
 
 def test_it_is_a_part_of_the_file_if_it_is_known(usual):
     assert not UsualSize().state_dict()
     other = UsualSize()
     other.load_state_dict(usual.state_dict())
-    assert other.size.tolist() == [60, 80]
+    assert other.size.tolist() == [192, 256]
 
 
 def enlarged(room, factor):
@@ -98,11 +124,45 @@ def test_a_large_image_has_smaller_errors_than_without_it(indoor, room):
     assert maes[0] < 0.8 * maes[1]
 
 
-def test_the_network_sees_a_reduced_image_in_every_way_of_using_it(indoor, room):
+def test_the_network_sees_a_reduced_image_in_every_way_of_using_it(indoor, room, monkeypatch):
     image = torch.from_numpy(enlarged(room, 3)).permute(2, 0, 1)[None]
+    seen = []
+    plain = BasisNet.normalise
+    monkeypatch.setattr(
+        BasisNet, "normalise", lambda net, x: seen.append(tuple(x.shape[2:])) or plain(net, x)
+    )
     sparse = torch.zeros(1, 1, *image.shape[2:])
     sparse[0, 0, ::40, ::40] = 2.0
     prepared = indoor.prepare(image[0].permute(1, 2, 0).numpy()).complete(sparse[0, 0].numpy())
-    network = indoor(image, sparse)
-    seen = network.mean[0, 0].numpy()
-    assert np.abs(seen - prepared.latent_mean).max() < 1e-3
+    mean = indoor(image, sparse).mean[0, 0].numpy()
+    assert np.abs(mean - prepared.latent_mean).max() < 1e-3
+    large = room._replace(image=image[0])
+    fabric = Fabric(accelerator="cpu", devices=1)
+    (summary,) = summaries(fabric, indoor.network, [large])
+    assert set(seen) == {indoor.network.usual_size.size_of(*image.shape[2:])} != {image.shape[2:]}
+    prepared = indoor.prepare(image[0].permute(1, 2, 0).numpy())
+    torch.testing.assert_close(summary, prepared.features.summary[0], atol=1e-4, rtol=1e-3)
+
+
+def test_familiarity_is_learned_from_frames_as_the_network_sees_them(usual, room):
+    large = room._replace(
+        image=torch.from_numpy(enlarged(room, 3)).permute(2, 0, 1),
+        depth=room.depth.repeat_interleave(3, 1).repeat_interleave(3, 2),
+    )
+    (found,) = Reduced([large], usual)
+    height, width = usual.size_of(*large.image.shape[1:])
+    assert found.image.shape == (3, height, width)
+    assert found.depth.shape == (1, height, width)
+    torch.testing.assert_close(
+        found.image.float(), usual.reduce(large.image[None])[0], atol=1, rtol=0
+    )
+    assert Reduced([large], UsualSize())[0] is large
+
+
+def test_a_damaged_size_is_refused(tmp_path):
+    model = make_model()
+    for size in ((-5.0, 5.0), (0.0, 0.0), (3.0,), (1.0, 2.0, 3.0), ()):
+        model.network.usual_size.store(size=torch.tensor(size))
+        model.save(tmp_path / "model.safetensors")
+        with pytest.raises(ValueError, match="usual image size"):
+            deepbasis.load(tmp_path / "model.safetensors")

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from deepbasis.data.sample import Frames, Sample, crop, seeded
+from deepbasis.nets.usual_size import UsualSize
 from deepbasis.shapes import Float
 
 Distortion = Callable[[Sample, Generator], Sample]
@@ -145,6 +146,27 @@ DISTORTIONS: dict[str, Distortion] = {
 }  # fmt: skip
 VIEWS: tuple[Distortion, ...] = (any_zoom, any_size, turn, roll)
 LOOKS: tuple[Distortion, ...] = (colour, blur, grain, sharpen, contrast)
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """Frames of the size at which a network sees them."""
+
+    frames: Frames
+    usual: UsualSize
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def __getitem__(self, index: int) -> Sample:
+        sample = self.frames[index]
+        height, width = sample.image.shape[1:]
+        size = self.usual.size_of(height, width)
+        return sample if size == (height, width) else resize(sample, size)
+
+    def name(self, index: int) -> str:
+        """Name of a frame, without reading it."""
+        return self.frames.name(index)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from deepbasis.calibrate.distortions import (
     ZOOMS,
     Distorted,
     Distortion,
+    Reduced,
     zoom_name,
 )
 from deepbasis.calibrate.measure import gather_rows, share
@@ -62,6 +63,8 @@ def learn_familiarity(
     known.forget()
     if len(frames) < FEWEST_FRAMES or not len(val_frames):
         return {}
+    focal = usual_focal(frames)
+    frames, val_frames = (Reduced(some, network.usual_size) for some in (frames, val_frames))
     judged = judge_distorted(fabric, network, subsample(val_frames, DISTORTED_FRAMES), seed)
     x, other, *copies = (
         summaries(fabric, network, some)
@@ -73,7 +76,6 @@ def learn_familiarity(
     known.learn_summaries(x, distorted, channels)
     typical = torch.cat([typical, known.distance(other)]).sort().values
     found = {"frames": len(frames) + len(val_frames)} | worst(judged)
-    focal = usual_focal(frames)
     power = focal_power(judged) if focal else 0.0
     known.store(
         typical=typical, scale=found["scale"], offset_var=found["offset_var"], focal=focal,

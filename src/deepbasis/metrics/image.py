@@ -29,7 +29,7 @@ COARSE, FINE = 2.0**-10, 2.0**-44
 
 
 class DepthOverflow(ValueError):
-    """Predicted depth, or its 95 % interval, is too large for float64."""
+    """Predicted depth, or its 95 % interval, is too large or too small for float64."""
 
 
 class ImageScore(NamedTuple):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from deepbasis.latent import LAPLACE, ErrorDistribution
-from deepbasis.metrics.image import finish, mean_curve, no_totals, score
+from deepbasis.metrics.image import DepthOverflow, finish, mean_curve, no_totals, score
 from deepbasis.metrics.sparsification import Error, SparsificationCurve, index_of
 from deepbasis.metrics.uncertainty import CalibrationCurve, curve_from_counts
 from deepbasis.shapes import Bool, Float
@@ -72,7 +72,8 @@ class Tally:
         try:
             row, totals = score(mean, var, _masked(true_m, mask), distribution or self.distribution)
         except ValueError as error:
-            raise type(error)(f"image {name!r} cannot be scored: {error}") from error
+            kind = DepthOverflow if isinstance(error, DepthOverflow) else ValueError
+            raise kind(f"image {name!r} cannot be scored: {error}") from error
         self.rows[name] = row
         self._add_totals(totals)
 

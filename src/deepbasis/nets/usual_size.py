@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The size of image that a network was trained on, and reducing larger images to about that size.
 
-An encoder recognises things by their size in pixels. In an image twice as large as those of the
-training everything seems to be near, and depth between few points is half as accurate.
+An encoder recognises things by their size in pixels. In an image much larger than those of the
+training everything seems to be near, and depth between few points is less accurate.
 """
 
 import math
@@ -13,9 +13,11 @@ from torch import Tensor
 from deepbasis.nets.known import Known
 from deepbasis.shapes import Float
 
-# Images that are this many times as large as usual, or larger, are reduced to this. At 1 depth is
-# best with few points, at 1.3 with thousands of them; `benchmarks/unfamiliar.py --sizes`.
+# Images with more than the usual number of pixels times the square of this are reduced to that. In
+# trials depth was best at 1 with few points, and at 1.3 with thousands of them.
 LARGEST = 1.2
+# Sides become multiples of the encoder's largest stride, so that no map extends beyond the image.
+STRIDE = 32
 
 
 class UsualSize(Known):
@@ -27,13 +29,20 @@ class UsualSize(Known):
     def __init__(self) -> None:
         super().__init__("size")
 
-    def reduce(self, image: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b 3 h w"]:
-        """Images as the network sees them, with the height and width in proportion."""
+    def size_of(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width at which the network sees images of this height and width."""
         if self.size is None:
-            return image
-        height, width = image.shape[2:]
+            return height, width
         factor = LARGEST * math.sqrt(float(self.size.prod()) / (height * width))
         if factor >= 1:
+            return height, width
+        strides = (max(round(factor * side / STRIDE), 1) for side in (height, width))
+        rows, columns = (STRIDE * count for count in strides)
+        return min(rows, height), min(columns, width)
+
+    def reduce(self, image: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b 3 h w"]:
+        """Images as the network sees them."""
+        size = self.size_of(image.shape[2], image.shape[3])
+        if size == image.shape[2:]:
             return image
-        size = (max(round(factor * height), 1), max(round(factor * width), 1))
         return F.interpolate(image.float(), size, mode="bilinear", antialias=True)

@@ -70,7 +70,10 @@ def export(model: Completer, network_path: Path, fit_path: Path, points: int) ->
         maps = network.eval()(image)
     names = ["embedding", "amplitude"] if learned else []
     names += ["widening", *(f"bases{i}" for i in range(len(maps) - len(names) - 1))]
-    about = {"deepbasis": json.dumps({"points": points, "training": model.card.training})}
+    size = model.network.usual_size.size
+    usual = None if size is None else [int(side) for side in size]
+    known = {"points": points, "usual_size": usual, "training": model.card.training}
+    about = {"deepbasis": json.dumps(known)}
     measured = torch.zeros(points, 4)
     measured[:3] = torch.tensor([[10.0, 20, 2, 0], [50, 40, 3, 0], [90, 60, 2.5, 0]])
     inputs = (measured, *(() if learned else (image,)), *maps)

@@ -30,10 +30,10 @@ def finish(job: Job, network: Network, state: State) -> Completer:
         found["evaluated"] = state.evaluated
     frames = calibration_frames(job)
     found |= calibrate(job, model.network, frames)
+    model.network.usual_size.store(size=torch.tensor(job.frames[0].image.shape[1:]))
     found["familiarity"] = learn_familiarity(
         job.fabric, model.network, job.frames, job.val_frames, seed=seed
     )
-    model.network.usual_size.store(size=torch.tensor(job.frames[0].image.shape[1:]))
     patterns = list(dict.fromkeys([learn.mixed(points)[0], *MEASURED_POINTS]))
     found["validation"] = measure(job.fabric, model.network, frames, patterns, seed=seed)
     found["coverage_spread"] = coverage_spread(
