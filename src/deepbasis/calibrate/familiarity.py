@@ -64,12 +64,10 @@ def learn_familiarity(
     if len(frames) < FEWEST_FRAMES or not len(val_frames):
         return {}
     focal = usual_focal(frames)
-    frames, val_frames = (Reduced(some, network.usual_size) for some in (frames, val_frames))
-    judged = judge_distorted(fabric, network, subsample(val_frames, DISTORTED_FRAMES), seed)
-    x, other, *copies = (
-        summaries(fabric, network, some)
-        for some in (frames, val_frames, *(Distorted(frames, seed + i) for i in range(COPIES)))
-    )
+    seen, val_seen = (Reduced(some, network.usual_size) for some in (frames, val_frames))
+    judged = judge_distorted(fabric, network, subsample(val_seen, DISTORTED_FRAMES), seed)
+    x, other = (summaries(fabric, network, some) for some in (seen, val_seen))
+    copies = [summaries(fabric, network, Distorted(seen, seed + i)) for i in range(COPIES)]
     distorted = torch.cat(copies)
     channels = network.bases.summary_channels
     typical = left_out_distances(known, x, distorted, channels)
