@@ -185,8 +185,8 @@ def _shift(du: int, dv: int, size: tuple[int, int]) -> Move:
 def _zoom(factor: float, size: tuple[int, int]) -> Move:
     row, column = (size[0] - 1) / 2, (size[1] - 1) / 2
     text = (
-        f"the points look {_times(1 / factor, 'larger', 'smaller')} about the centre of the image: "
-        "check the intrinsics"
+        f"the points look zoomed by a factor of {1 / factor:.2g} about the centre of the image: "
+        "check the intrinsics, or the size of the image that u and v refer to"
     )
     return Move(
         "zoom", text,

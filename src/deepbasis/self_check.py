@@ -18,7 +18,7 @@ from scipy.special import betaincinv
 
 from deepbasis import latent
 from deepbasis.arguments import show
-from deepbasis.conformal import ConformalTable
+from deepbasis.conformal import FEWEST_SCORES, ConformalTable
 from deepbasis.data.formats import load_array, write_npy
 from deepbasis.layer import Errors
 from deepbasis.model import Scene
@@ -101,9 +101,12 @@ class Check:
         return np.stack([*columns, *self.half])
 
     @classmethod
-    def read(cls, path: Path) -> "Check":
+    def read(cls, path: Path | str) -> "Check":
         """Read what `write` wrote: all but the registration."""
-        return cls.of_array(load_array(path))
+        values = load_array(Path(path))
+        if values.ndim != 2 or len(values) != len(COLUMNS) - 1 + len(LEVELS):
+            raise ValueError(f"{path} is not a file of held-out points, such as NAME-check.npy")
+        return cls.of_array(values)
 
     @classmethod
     def of_array(cls, values: Float[np.ndarray, "columns n"]) -> "Check":
@@ -116,7 +119,8 @@ class Check:
     @classmethod
     def join(cls, parts: Sequence["Check"]) -> "Check":
         """One check of the points of several frames."""
-        if not parts or not all(isinstance(part, Check) for part in parts):
+        listed = isinstance(parts, Sequence) and len(parts) > 0
+        if not listed or not all(isinstance(part, Check) for part in parts):
             raise ValueError(f"the checks to join are {show(parts)}; pass those of some frames")
         frame = np.repeat(np.arange(float(len(parts))), [len(part) for part in parts])
         columns: list[Any] = [
@@ -196,9 +200,10 @@ class Check:
                 "the error bars were too narrow for this data, and --rescale has widened them: the "
                 f"{level:.0%} interval contained {share:.0%}"
             )
+        hint = "; --rescale widens them" if len(self) >= FEWEST_SCORES else ""
         return (
             "the error bars are too narrow for this data: the "
-            f"{level:.0%} interval contains {share:.0%} (--rescale)"
+            f"{level:.0%} interval contains {share:.0%}{hint}"
         )
 
     @property

@@ -36,7 +36,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from deepbasis import fit, latent
-from deepbasis.arguments import to_bool
+from deepbasis.arguments import show, to_bool
 from deepbasis.fit import sampling
 from deepbasis.fit.correlated import bound, combine
 from deepbasis.layer import BasisFit, Errors, Fitted, Observed, Pyramid
@@ -193,6 +193,8 @@ class Stream:
     """Numbers of the frames at which all that was known was dropped."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.layer, BasisFit):
+            raise ValueError(f"the layer is {show(self.layer)}; pass `model.network.fit`")
         self.limit = check_max_depth(self.max_depth)
         self.robust = to_bool(self.robust, "`robust`")
         self.camera = None
@@ -215,6 +217,8 @@ class Stream:
             pose: 4 x 4, from the camera's frame to the world's.
             name: of the frame, for messages (default: its number).
         """
+        if not hasattr(scene, "pyramid"):
+            raise ValueError(f"the scene is {show(scene)}; pass what `model.prepare(image)` gave")
         size = (scene.image.shape[2], scene.image.shape[3])
         place = self._check(size, pose, str(self.count) if name is None else name)
         own = self.own_points(scene, points)

@@ -322,6 +322,10 @@ BAD = [
     ("--sparse map.npy --calibration folder", "folder is a folder, not a file; check its name"),
     ("--rescale", "--rescale needs points to hold out, and there are none: pass --sparse"),
     ("--sparse map.npy --save-calibration c.json", "needs 9 frames with points or more, and there"),
+    ("--save-calibration c.json", "and there are 0; pass them with --sparse"),
+    ("--save-calibration c.txt", "--save-calibration c.txt must end in .json"),
+    ("--save-calibration folder", "--save-calibration folder must end in .json"),
+    ("--sparse map.npy --save-calibration scale.json", "exists and is not a conformal table"),
     ("--sparse map.npy --cloud", "--cloud needs the camera: pass --intrinsics"),
     ("--sparse map.png --depth-scale 0", "--depth-scale 0 is not positive; metres = value / scale"),
     ("--sparse map.npy --huber inf", "--huber inf is not a positive number of standard deviations"),
@@ -378,6 +382,7 @@ def test_bad_input_is_one_sentence_and_writes_nothing(complete, capsys, words, m
     Path("utf16.csv").write_text("u v depth\n1 2 3\n", encoding="utf-16")
     shutil.copy("map.png", "binary.csv")
     Path("folder").mkdir()
+    Path("scale.json").write_text("{}")
     np.savetxt("sigma.csv", np.insert(np.loadtxt("rows.csv"), 3, np.nan, axis=1))
     check_refused(complete(words), message, capsys)
 

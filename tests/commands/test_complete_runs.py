@@ -127,6 +127,13 @@ def test_if_all_frames_fail_there_is_no_table_but_their_reasons(complete):
     assert not Path("table.json").exists()
 
 
+def test_held_out_points_of_an_earlier_run_do_not_remain(complete):
+    assert complete("--check")[0] == 0
+    assert Path("out/a-check.npy").is_file()
+    assert complete("--no-robust")[0] == 0
+    assert not Path("out/a-check.npy").exists()
+
+
 def test_results_do_not_go_among_the_images(complete, command):
     before = sorted(Path("rgb").iterdir())
     code, _, err = command(*["complete", "rgb", "--sparse", "lidar", "--out", "./rgb"])
@@ -460,9 +467,11 @@ def test_contradictions_are_warnings_and_rescaling_is_advised_once(complete, sha
         assert err == "warning: 3 of 3 frames contradicted; see `check` in their summaries\n"
     else:
         assert re.findall(r"^warning: (\w): contradicted: ", err, re.MULTILINE) == list(NAMES)
-        assert err.count("are too narrow for this data") == err.count("(--rescale)") == 3
+        assert (
+            err.count("are too narrow for this data") == err.count("; --rescale widens them") == 3
+        )
     code, out, err = complete(f"--no-robust --rescale {shards}")
-    assert (code, "(--rescale)" in out + err) == (0, False)
+    assert (code, "--rescale widens them" in out + err) == (0, False)
     assert (out + err).count("--rescale has widened them") == (1 if shards else 4)
 
 

@@ -157,9 +157,8 @@ def test_depth_images_may_be_named_by_the_numbers_of_a_video(complete):
         ),
         (
             "--sequence rgb/8.jpg rgb/9.jpg --intrinsics camera.txt --poses poses.txt",
-            "poses.txt holds no pose within 0.02 s of the frame '8': its time is 8 s, and the "
-            "nearest pose, of 4 for 2 frames, is at 0.3 s; correct the times, or pass a larger "
-            "--tolerance",
+            "poses.txt holds 4 poses for 2 frames, and none within 0.02 s of the frame '8', if "
+            "this is its time; pass one pose for each frame, or name the frames by their time",
         ),
         ("--sequence none.mp4", "there is no file none.mp4"),
         ("film.mp4 film.mp4 rgb/film-000001.jpg", "there is no file rgb/film-000001.jpg"),

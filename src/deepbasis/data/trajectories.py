@@ -71,6 +71,12 @@ class Trajectory(NamedTuple):
                 f"{path} holds {count} poses at {repeated / NANOSECONDS:.15g} s, so it is not "
                 "clear which one is meant; correct the times, or leave one pose for each"
             )
+        if far and not any("." in name for name in names):
+            raise ValueError(
+                f"{path} holds {len(times)} poses for {len(names)} frames, and none within "
+                f"{tolerance:g} s of the frame {names[far[0]]!r}, if this is its time; pass one "
+                "pose for each frame, or name the frames by their time in seconds"
+            )
         if far:
             first = far[0]
             raise ValueError(

@@ -12,7 +12,7 @@ from torch import Tensor
 from deepbasis import metrics
 from deepbasis.commands.complete import Complete
 from deepbasis.commands.complete.inputs import Loaded
-from deepbasis.commands.complete.plan import Planned
+from deepbasis.commands.complete.plan import CHECK, Planned
 from deepbasis.data.clouds import to_xyz, write_ply
 from deepbasis.data.files import atomic_write
 from deepbasis.data.formats import (
@@ -62,6 +62,8 @@ def write(
         save(draw(loaded, answer), files["figure"])
     if check is not None:
         check.write(files["check"])
+    else:  # an earlier one is of other points
+        planned.summary.with_name(planned.frame.name + CHECK).unlink(missing_ok=True)
     summary = summarise(loaded, answer, check)
     summary |= {"png_scale": scales, "made_from": planned.made_from}
     if settings.png is not None and (most := max(lost.values())):

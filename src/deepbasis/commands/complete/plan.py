@@ -22,25 +22,43 @@ NOT_RESULTS = (
     "images", "out", "model", "quiet", "json", "device", "save_calibration", "out_bag", "rerun",
     "ray", "workers", "shard_frames",
 )  # fmt: skip
+# End of the name of the file of held-out points.
+CHECK = "-check.npy"
 
 
 def check_tables(settings: Complete, frames: Sequence[Frame]) -> None:
     """Refuse a conformal table that cannot be read, or will not be written, before the work."""
     if settings.calibration is not None:
         ConformalTable.load(settings.calibration)
-    if settings.save_calibration is None:
+    if (path := settings.save_calibration) is None:
         return
-    folder = settings.save_calibration.absolute().parent
+    if path.suffix.lower() != ".json":
+        raise ValueError(f"--save-calibration {path} must end in .json, the format of the table")
+    folder = path.absolute().parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise ValueError(
-            f"--save-calibration {settings.save_calibration} cannot be written: {folder} is not a "
-            "folder, or is read-only; choose another file"
+            f"--save-calibration {path} cannot be written: {folder} is not a folder, or is "
+            "read-only; choose another file"
         )
+    if path.exists():
+        _check_is_table(path)
     if (count := sum(frame.has_points for frame in frames)) < FEWEST_GROUPS:
+        hint = "" if count else "; pass them with --sparse"
         raise ValueError(
             f"--save-calibration needs {FEWEST_GROUPS} frames with points or more, and there are "
-            f"{count}"
+            f"{count}{hint}"
         )
+
+
+def _check_is_table(path: Path) -> None:
+    """Refuse to replace a file that is not a conformal table."""
+    try:
+        ConformalTable.load(path)
+    except (ValueError, OSError):
+        raise ValueError(
+            f"--save-calibration {path} exists and is not a conformal table, so it is not "
+            "replaced; choose another file"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -104,8 +122,14 @@ def name_all(frames: Sequence[Frame], settings: Complete) -> list[dict[str, Path
     inputs |= {os.path.realpath(path) for frame in frames for path in _inputs(frame).values()}
     owner: dict[Path, Frame] = {}
     named = [name_files(frame.name, settings) for frame in frames]
+    table = settings.save_calibration and os.path.realpath(settings.save_calibration)
     for frame, files in zip(frames, named, strict=True):
         for path in files.values():
+            if os.path.realpath(path) == table:
+                raise ValueError(
+                    f"--save-calibration {settings.save_calibration} is the name of a result of "
+                    f"the frame {frame.name}; choose another file"
+                )
             if os.path.realpath(path) in inputs:
                 raise ValueError(
                     f"--out {settings.out} holds {path.name}, an input that results would replace; "
@@ -129,7 +153,7 @@ def name_files(name: str, settings: Complete) -> dict[str, Path]:
     files |= {"cloud": f"{name}.ply"} if settings.cloud else {}
     files |= {"exr": f"{name}.exr"} if settings.exr else {}
     files |= {"figure": f"{name}.png"} if settings.figure else {}
-    files |= {"check": f"{name}-check.npy"} if settings.checks else {}
+    files |= {"check": name + CHECK} if settings.checks else {}
     files["json"] = f"{name}.json"
     return {kind: settings.out / file for kind, file in files.items()}
 
