@@ -46,7 +46,7 @@ PRETRAINED = (
         "outdoor",
         "streets, 2 to 80 m",
         "KITTI and rendered roads",
-        "0.884 m on KITTI",
+        "0.865 m on KITTI",
         "non-commercial",
     ),
     Pretrained("open", "rooms", "rendered scenes", "0.076 m on NYU", "Apache-2.0"),
