@@ -108,7 +108,7 @@ MUTANTS = [
     ("self_check.py", "min(n, share * (1 - share) / var)", "n", "test_self_check.py::test_bounds_are_wider_if_points_of_a_cell_are_alike"),
     ("self_check.py", "distance_to_points(other.points, size)", "distance_to_points(rows[~removed], size)", "test_check_frame.py::test_points_that_are_carried_over_count_in_the_distances"),
     ("nets/basis.py", 'F.interpolate(x, size, mode="bilinear")', 'F.interpolate(x, size, mode="bilinear", align_corners=True)', "nets/test_usual_size.py"),
-    ("nets/usual_size.py", "antialias=True", "antialias=True, align_corners=True", "nets/test_usual_size.py"),
+    ("nets/usual_size.py", "image.float()", "image.float().roll(1, 3)", "nets/test_usual_size.py"),
     ("calibrate/familiarity.py", "network.usual_size.reduce(fabric.to_device(frames[index].image[None]))", "fabric.to_device(frames[index].image[None])", "nets/test_usual_size.py"),
     ("stream.py", "resets=[*self.resets]", "resets=self.resets", "test_check_frame.py::test_a_check_after_a_cut_does_not_reset_the_stream"),
     ("conformal.py", "np.full(n, 1 / (n + 1))", "np.full(n, 1 / n)", "test_conformal.py"),

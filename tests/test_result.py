@@ -436,7 +436,8 @@ def test_misuse_is_one_sentence():
     setup = (
         "import numpy as np; from deepbasis.model import Completer\n"
         "from deepbasis.nets import Architecture\n"
-        "from deepbasis.self_check import Check, check\n"
+        "from deepbasis.self_check import Check, check, check_frame\n"
+        "from deepbasis.stream import Stream\n"
         "model = Completer(Architecture()); image = np.zeros((32, 48, 3), np.uint8)\n"
     )
     cases = {
@@ -464,6 +465,13 @@ def test_misuse_is_one_sentence():
             "the completion is 31 x 48 pixels (height x width), the scene 32 x 48; pass a",
         "check(None, model.complete(image))": "the scene is None; pass what `model.prepare(image)`",
         "Check.join([])": "the checks to join are []; pass those",
+        "Check.join(check(model.prepare(image), model.complete(image)))": "the checks to join are",
+        "check_frame(Stream(model.network.fit), image)": "pass what `model.prepare(image)` gave",
+        "check_frame(3, model.prepare(image))": "the stream is 3; pass a",
+        "Stream(model.network.fit).add('i.png')": "the scene is 'i.png'; pass what `model.prepare",
+        "Stream(model.network.fit).add(None)": "the scene is None; pass what `model.prepare",
+        "Stream(model)": "pass `model.network.fit`",
+        "Stream('indoor')": "the layer is 'indoor'; pass `model.network.fit`",
         "model.prepare(image, 'camera.txt')": "`deepbasis.data.folder.read_intrinsics`",
         "model.complete(image).distance((1, 2), 'b', [[40, 0, 24], [0, 40, 16], [0, 0, 1]])":
             "u and v of a pixel: numbers are needed, not the path 'b'",

@@ -55,7 +55,23 @@ def test_reducing_averages_the_pixels_it_skips(usual):
     lattice = torch.zeros(1, 3, 1920, 2560, dtype=torch.uint8)
     lattice[:, :, ::2, 1::2] = lattice[:, :, 1::2, ::2] = 200
     inner = usual.reduce(lattice)[:, :, 2:-2, 2:-2]
-    torch.testing.assert_close(inner, torch.full_like(inner, 100.0), atol=1, rtol=0)
+    torch.testing.assert_close(inner, torch.full_like(inner, 100), atol=1, rtol=0)
+
+
+class One:
+    """A single frame."""
+
+    def __init__(self, sample):
+        self.sample = sample
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        return self.sample
+
+    def name(self, index):
+        return self.sample.name
 
 
 def ramp(height, width):
@@ -65,10 +81,15 @@ def ramp(height, width):
 
 
 def test_nothing_is_moved_when_images_are_reduced(usual):
-    found = usual.reduce(ramp(600, 800))
-    wanted = ramp(*found.shape[2:])
-    inner = (..., slice(3, -3), slice(3, -3))
-    torch.testing.assert_close(found[inner], wanted[inner], atol=1e-4, rtol=0)
+    image = torch.full((1, 3, 600, 800), 255, dtype=torch.uint8)
+    image[..., :40, :], image[..., :, :40] = 0, 0
+    found = usual.reduce(image)[0, 0].double()
+    # The dark borders end 40 pixels from the border of the whole image: so much is dark, around 20.
+    for line, side in ((found[:, -1], 600), (found[-1], 800)):
+        dark, scale = (255 - line) / 255, side / len(line)
+        centre = (dark * (torch.arange(len(line)) + 0.5)).sum() / dark.sum()
+        assert float(scale * dark.sum()) == pytest.approx(40, abs=0.1)
+        assert float(scale * centre) == pytest.approx(20, abs=0.1)
 
 
 def test_nothing_is_moved_when_the_maps_of_the_kernel_are_enlarged():
@@ -138,7 +159,7 @@ def test_the_network_sees_a_reduced_image_in_every_way_of_using_it(indoor, room,
     assert np.abs(mean - prepared.latent_mean).max() < 1e-3
     large = room._replace(image=image[0])
     fabric = Fabric(accelerator="cpu", devices=1)
-    (summary,) = summaries(fabric, indoor.network, [large])
+    (summary,) = summaries(fabric, indoor.network, One(large))
     assert set(seen) == {indoor.network.usual_size.size_of(*image.shape[2:])} != {image.shape[2:]}
     prepared = indoor.prepare(image[0].permute(1, 2, 0).numpy())
     torch.testing.assert_close(summary, prepared.features.summary[0], atol=1e-4, rtol=1e-3)
@@ -149,14 +170,12 @@ def test_familiarity_is_learned_from_frames_as_the_network_sees_them(usual, room
         image=torch.from_numpy(enlarged(room, 3)).permute(2, 0, 1),
         depth=room.depth.repeat_interleave(3, 1).repeat_interleave(3, 2),
     )
-    (found,) = Reduced([large], usual)
+    found = Reduced(One(large), usual)[0]
     height, width = usual.size_of(*large.image.shape[1:])
     assert found.image.shape == (3, height, width)
     assert found.depth.shape == (1, height, width)
-    torch.testing.assert_close(
-        found.image.float(), usual.reduce(large.image[None])[0], atol=1, rtol=0
-    )
-    assert Reduced([large], UsualSize())[0] is large
+    torch.testing.assert_close(found.image, usual.reduce(large.image[None])[0], atol=1, rtol=0)
+    assert Reduced(One(large), UsualSize())[0] is large
 
 
 def test_a_damaged_size_is_refused(tmp_path):

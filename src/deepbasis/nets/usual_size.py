@@ -7,11 +7,12 @@ training everything seems to be near, and depth between few points is less accur
 
 import math
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from deepbasis.nets.known import Known
-from deepbasis.shapes import Float
+from deepbasis.shapes import UInt8
 
 # Images with more than the usual number of pixels times the square of this are reduced to that. In
 # trials depth was best at 1 with few points, and at 1.3 with thousands of them.
@@ -40,9 +41,10 @@ class UsualSize(Known):
         rows, columns = (STRIDE * count for count in strides)
         return min(rows, height), min(columns, width)
 
-    def reduce(self, image: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b 3 h w"]:
+    def reduce(self, image: UInt8[Tensor, "b 3 h w"]) -> UInt8[Tensor, "b 3 _ _"]:
         """Images as the network sees them."""
         size = self.size_of(image.shape[2], image.shape[3])
         if size == image.shape[2:]:
             return image
-        return F.interpolate(image.float(), size, mode="bilinear", antialias=True)
+        small = F.interpolate(image.float(), size, mode="bilinear", antialias=True)
+        return small.round().to(torch.uint8)
