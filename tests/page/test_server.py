@@ -239,8 +239,8 @@ def test_the_camera_is_used_for_depth_distance_and_cloud(page, load_model, tmp_p
     """Without points, depth is that of a camera with this field of view."""
     page.ask("open", png(SMALL), name="small.png", model="indoor")
     _, before = page.ask("complete", points=[])
-    camera = np.array([[60.0, 0, 47.5], [0, 60, 31.5], [0, 0, 1]])
-    described, _ = page.ask("camera", b"60 60 47.5 31.5", name="camera.txt")
+    camera = np.array([[160.0, 0, 47.5], [0, 160, 31.5], [0, 0, 1]])
+    described, _ = page.ask("camera", b"160 160 47.5 31.5", name="camera.txt")
     assert described["camera_known"]
     _, after = page.ask("complete", points=[])
     expected = load_model("indoor").prepare(SMALL, camera).complete()

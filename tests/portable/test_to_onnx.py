@@ -21,8 +21,10 @@ from deepbasis.portable.fit_graph import FitGraph, spd_inverse
 onnxruntime = pytest.importorskip("onnxruntime")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "runtimes" / "onnx_numpy.py"
 MOST = 500
-# Largest difference of log depth, and of std relative to it.
-ACCURACY, STD_ACCURACY = 1e-4, 5e-3
+# Largest difference of log depth, and of std relative to it. Next to a point, the variance is a small
+# difference of large numbers in float32: there the std need not be more accurate than where it is
+# this share of the median.
+ACCURACY, STD_ACCURACY, SMALL_STD = 1e-4, 5e-3, 0.05
 
 
 def measure(room, count, *, between=True, seed=0):
@@ -45,7 +47,8 @@ def compare(found, out):
     """Log depth, std and the interval of Python's completion."""
     assert np.abs(found["log_depth"] - np.log(out.depth)).max() < ACCURACY
     assert np.abs(found["depth"] / out.depth - 1).max() < 2 * ACCURACY
-    assert np.abs(found["std"] / out.std - 1).max() < STD_ACCURACY
+    scale = np.maximum(out.std, SMALL_STD * np.median(out.std))
+    assert (np.abs(found["std"] - out.std) / scale).max() < STD_ACCURACY
     for name, bound in zip(("low90", "high90"), out.interval(0.9), strict=True):
         assert np.abs(found[name] / bound - 1).max() < 1e-3
 
