@@ -21,10 +21,10 @@ from deepbasis.portable.fit_graph import FitGraph, spd_inverse
 onnxruntime = pytest.importorskip("onnxruntime")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "runtimes" / "onnx_numpy.py"
 MOST = 500
-# Largest difference of log depth, and of std relative to it. Next to a point, the variance is a small
-# difference of large numbers in float32: there the std need not be more accurate than where it is
-# this share of the median.
-ACCURACY, STD_ACCURACY, SMALL_STD = 1e-4, 5e-3, 0.05
+# Largest difference of log depth, and of std relative to it. Next to a point, the variance is a
+# small difference of large numbers in float32: a std below this share of the median need not be
+# more accurate than one of this share.
+ACCURACY, STD_ACCURACY, SMALL_STD = 1e-4, 5e-3, 0.1
 
 
 def measure(room, count, *, between=True, seed=0):
