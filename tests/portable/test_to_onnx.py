@@ -21,10 +21,11 @@ from deepbasis.portable.fit_graph import FitGraph, spd_inverse
 onnxruntime = pytest.importorskip("onnxruntime")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "runtimes" / "onnx_numpy.py"
 MOST = 500
-# Largest difference of log depth, and of std relative to it. Next to a point, the variance is a
-# small difference of large numbers in float32: a std below this share of the median need not be
-# more accurate than one of this share.
-ACCURACY, STD_ACCURACY, SMALL_STD = 1e-4, 5e-3, 0.1
+# Largest difference of log depth, and of std relative to it.
+ACCURACY, STD_ACCURACY = 1e-4, 5e-3
+# Of one pixel in a thousand the std may differ by this: the last of its neighbours may be another
+# one if two are equally far in float32, and next to a point the variance is a rounding error.
+RARE = 0.03
 
 
 def measure(room, count, *, between=True, seed=0):
@@ -47,8 +48,9 @@ def compare(found, out):
     """Log depth, std and the interval of Python's completion."""
     assert np.abs(found["log_depth"] - np.log(out.depth)).max() < ACCURACY
     assert np.abs(found["depth"] / out.depth - 1).max() < 2 * ACCURACY
-    scale = np.maximum(out.std, SMALL_STD * np.median(out.std))
-    assert (np.abs(found["std"] - out.std) / scale).max() < STD_ACCURACY
+    off = np.abs(found["std"] / out.std - 1)
+    assert np.quantile(off, 0.999) < STD_ACCURACY
+    assert off.max() < RARE
     for name, bound in zip(("low90", "high90"), out.interval(0.9), strict=True):
         assert np.abs(found[name] / bound - 1).max() < 1e-3
 
