@@ -49,7 +49,7 @@ PRETRAINED = (
         "0.865 m on KITTI",
         "non-commercial",
     ),
-    Pretrained("open", "rooms", "rendered scenes", "0.076 m on NYU", "Apache-2.0"),
+    Pretrained("open", "rooms", "rendered scenes", "0.073 m on NYU", "Apache-2.0"),
 )
 
 

@@ -66,14 +66,16 @@ class Tally:
             distribution: the tally's by default; pass it if the pixels of the image have their own.
 
         Raises:
+            DepthOverflow: if predicted depth is beyond all numbers.
             ValueError: if the image cannot be scored, for example since no pixel has a true depth.
         """
         self._check_new([name])
         try:
             row, totals = score(mean, var, _masked(true_m, mask), distribution or self.distribution)
+        except DepthOverflow as error:
+            raise DepthOverflow(f"image {name!r} cannot be scored: {error}") from error
         except ValueError as error:
-            kind = DepthOverflow if isinstance(error, DepthOverflow) else ValueError
-            raise kind(f"image {name!r} cannot be scored: {error}") from error
+            raise ValueError(f"image {name!r} cannot be scored: {error}") from error
         self.rows[name] = row
         self._add_totals(totals)
 
