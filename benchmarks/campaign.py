@@ -614,19 +614,28 @@ def _fuzz_page(found: Report) -> list[str]:
 
 
 def _kill_page(found: Report) -> list[str]:
-    rows: list[list[object]] = [
-        [f"`deepbasis {name}`", part["killed"], part["killed with files written"],
-         part["files compared"], f"{part['seconds of an uninterrupted run']:.1f}"]
-        for name, part in found.items() if isinstance(part, dict)
-    ]  # fmt: skip
     return [
         "## kill -9",
         "Each command was killed at a random moment and run again. Right after the kill, whatever "
         "stands under a final name must be what an uninterrupted run writes there, to the byte "
         "(a checkpoint must load); after the second run, all files must be, and no part files may "
         "be left. Not compared: the log and run.json of a training, which hold times.",
-        table(["Command", "Kills", "With files on disk", "Files compared", "Whole run (s)"], rows),
+        _kill_table(found),
     ]
+
+
+def _ray_page(found: Report) -> list[str]:
+    return ["## kill -9 with Ray", "In the same way:", _kill_table(found)]
+
+
+def _kill_table(found: Report) -> str:
+    rows: list[list[object]] = [
+        [f"`deepbasis {name}`", part["killed"], part["killed with files written"],
+         part["files compared"], f"{part['seconds of an uninterrupted run']:.1f}"]
+        for name, part in found.items() if isinstance(part, dict)
+    ]  # fmt: skip
+    head = ["Command", "Kills", "With files on disk", "Files compared", "Whole run (s)"]
+    return table(head, rows)
 
 
 def _threads_page(found: Report) -> list[str]:
@@ -663,7 +672,7 @@ def _frames_page(found: Report) -> list[str]:
 
 
 WRITERS: dict[str, Callable[[Report], list[str]]] = {
-    "fuzz": _fuzz_page, "kill": _kill_page, "ray": _kill_page, "threads": _threads_page,
+    "fuzz": _fuzz_page, "kill": _kill_page, "ray": _ray_page, "threads": _threads_page,
     "forks": _forks_page, "frames": _frames_page,
 }  # fmt: skip
 
