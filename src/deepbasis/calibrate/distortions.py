@@ -149,20 +149,13 @@ LOOKS: tuple[Distortion, ...] = (colour, blur, grain, sharpen, contrast)
 
 
 @dataclass(frozen=True)
-class Reduced:
-    """Frames of the size at which a network sees them."""
+class Changed:
+    """Frames, each of which is changed when it is read."""
 
     frames: Frames
-    usual: UsualSize
 
     def __len__(self) -> int:
         return len(self.frames)
-
-    def __getitem__(self, index: int) -> Sample:
-        sample = self.frames[index]
-        height, width = sample.image.shape[1:]
-        size = self.usual.size_of(height, width)
-        return sample if size == (height, width) else resize(sample, size)
 
     def name(self, index: int) -> str:
         """Name of a frame, without reading it."""
@@ -170,14 +163,23 @@ class Reduced:
 
 
 @dataclass(frozen=True)
-class Distorted:
+class Reduced(Changed):
+    """Frames of the size at which a network sees them."""
+
+    usual: UsualSize
+
+    def __getitem__(self, index: int) -> Sample:
+        sample = self.frames[index]
+        height, width = sample.image.shape[1:]
+        size = self.usual.size_of(height, width)
+        return sample if size == (height, width) else resize(sample, size)
+
+
+@dataclass(frozen=True)
+class Distorted(Changed):
     """Frames, each with another view and another look, drawn at random."""
 
-    frames: Frames
     seed: int
-
-    def __len__(self) -> int:
-        return len(self.frames)
 
     def __getitem__(self, index: int) -> Sample:
         generator, sample = seeded(self.seed, index), self.frames[index]
@@ -185,7 +187,3 @@ class Distorted:
             drawn = int(torch.randint(len(kind), (), generator=generator))
             sample = kind[drawn](sample, generator)
         return sample
-
-    def name(self, index: int) -> str:
-        """Name of a frame, without reading it."""
-        return self.frames.name(index)
